@@ -20,9 +20,9 @@ from bench.support.servers import serving
 from mmhash.cpu import hash_bytes
 from mmhash.image import FORMATS, read_image, read_orientation
 from mmhash_service.decoder.pool import DecoderPool
+from mmhash_service.limits.malloc import tune_malloc
+from mmhash_service.limits.thread_pool import ThreadPool
 from mmhash_service.memo.entries import Pixels
-from mmhash_service.runtime.worker_pool import WorkerPool
-from mmhash_service.server.malloc import tune_malloc
 from mmhash_service.settings import Settings
 
 _BOMBS = 8
@@ -136,7 +136,7 @@ def cache_miss() -> list[Row]:
 
     async def main() -> tuple[list[float], list[float]]:
         settings = Settings()
-        pool, work = DecoderPool(settings), WorkerPool(60.0)
+        pool, work = DecoderPool(settings), ThreadPool(60.0)
         assert await pool.is_ready()
         body = photo()
         view = memoryview(body)

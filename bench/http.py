@@ -38,7 +38,7 @@ def rows() -> list[Row]:
         ]
     with serving() as server:
         many = [*with_128_in_flight(server), *small(server)]
-    return [*one, *many, *in_place(), *workers()]
+    return [*one, *many, *in_place(), *processes()]
 
 
 def long_bodies(server: Server, path: str, connections: int) -> float:
@@ -148,7 +148,7 @@ def _in_place(connection: http.client.HTTPConnection) -> list[Row]:
     ]
 
 
-def workers() -> list[Row]:
+def processes() -> list[Row]:
     """Two processes, compared with one."""
     figures: dict[int, dict[str, float]] = {}
     for count in (1, 2):
@@ -160,7 +160,7 @@ def workers() -> list[Row]:
             figures[count] = dict(zip(calls, medians_of(calls), strict=True))
     target = ">= 1.6 if the load leaves cores free"
     return [
-        Row(f"{what} bodies, 2 workers", two, unit, "1 worker", one, two / one, target)
+        Row(f"{what} bodies, 2 processes", two, unit, "1 process", one, two / one, target)
         for what, unit in (("1 KiB", "/s"), ("20 MiB", "GB/s"))
         for one, two in [(figures[1][what], figures[2][what])]
     ]

@@ -13,9 +13,9 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
 from bench.support.measure import Row, medians_of, report
-from mmhash_service.app import create_app
-from mmhash_service.runtime import tracing
+from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
+from mmhash_service.telemetry import tracing
 
 _REQUESTS = 1000
 _BODY = bytes(1024)

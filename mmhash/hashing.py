@@ -17,7 +17,7 @@ from mmhash.cpu import hash_bytes
 from mmhash.digest import Digest, blank_digests, fill_digests, unchecked_digest
 from mmhash.errors import InputError, InputTypeError
 from mmhash.framing import frame, preimage_template
-from mmhash.leaves import MAX_DEPTH, Group, Leaves, Options, Plan, hash_view, is_leaf
+from mmhash.leaves import MAX_DEPTH, Group, Leaves, Options, Plan, hash_view
 from mmhash.split import LISTS, Bundle
 from mmhash.torch_tensor import DeviceBytes, is_tensor
 from mmhash.view import View, read_view, view_of
@@ -51,13 +51,6 @@ def digest(
     True
     """
     chosen = check_algorithm(algorithm)
-    if (
-        not is_leaf(data.__class__)
-        and not isinstance(data, LISTS)
-        and (attached := data.__mmhash_digest__(chosen))
-    ):
-        known: Digest = attached
-        return known
     view = read_view(data, copy)
     return unchecked_digest(chosen, hash_view(view, chosen, None, threads, copy, framed=False))
 
@@ -87,7 +80,7 @@ def key(
     False
     """
     chosen = check_algorithm(algorithm)
-    if is_leaf(item.__class__):
+    if not isinstance(item, LISTS):
         view = read_view(item, copy)
         return unchecked_digest("blake3", hash_view(view, chosen, tenant, threads, copy))
     (item_key,) = _begin([item], Options(chosen, tenant, threads, copy)).wait()

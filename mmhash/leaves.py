@@ -4,9 +4,10 @@ A leaf is an item, or a part of one, that has bytes. The host hashes its own lea
 hash theirs.
 """
 
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from itertools import compress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +16,6 @@ from mmhash.algorithms import ALGORITHM_SPECS, Algorithm
 from mmhash.cpu import hash_raw
 from mmhash.errors import DeviceError, InputValueError
 from mmhash.framing import (
-    frame,
     frame_raw,
     frame_template,
     new_framer,
@@ -156,14 +156,10 @@ class Leaves:
         kind = item.__class__
         if kind is bytes and len(item) <= SHORT:  # with no View in between
             return self._frame("bytes", "", (), self._hash(item), b"")
-        if not is_leaf(kind):
-            if isinstance(item, LISTS):
-                if depth == MAX_DEPTH:
-                    raise InputValueError(f"lists are nested deeper than {MAX_DEPTH}")
-                return [self.add(part, depth + 1) for part in item]
-            if digest := item.__mmhash_digest__(self._options.algorithm):
-                tenant = self._options.tenant
-                return frame(item.kind, item.dtype, item.shape, digest, tenant=tenant).bytes
+        if isinstance(item, LISTS):
+            if depth == MAX_DEPTH:
+                raise InputValueError(f"lists are nested deeper than {MAX_DEPTH}")
+            return [self.add(part, depth + 1) for part in item]
         view = read_view(item, self._copy)
         name, dtype, shape, data, extra, check_lease = view
         if isinstance(data, DeviceBytes):
@@ -265,12 +261,6 @@ def hash_view(  # noqa: PLR0917  (each is asked for: an object of them would tak
     return frame_raw(kind, dtype, shape, algorithm, content, extra, tenant)
 
 
-@lru_cache(maxsize=256)
-def is_leaf(kind: Any) -> bool:
-    """Return True for items that are neither lists nor handles, which may carry their digest."""
-    return not issubclass(kind, LISTS) and not hasattr(kind, "__mmhash_digest__")
-
-
 _warned: set[str] = set()
 
 
@@ -284,4 +274,12 @@ def _check_copy_to_host(device: int, error: DeviceError, copy: bool) -> None:
     reason = f"GPU {device} cannot hash ({error}): tensors on it are copied to the host"
     if reason not in _warned:
         _warned.add(reason)
-        warnings.warn(reason, RuntimeWarning, stacklevel=4)
+        warnings.warn(reason, RuntimeWarning, stacklevel=_level_of_caller())
+
+
+def _level_of_caller() -> int:
+    """Return the `stacklevel` of the code that called the library, from `_check_copy_to_host`."""
+    level, frame = 1, sys._getframe(1)  # Python 3.12 has `skip_file_prefixes` for this
+    while frame.f_back and (frame.f_globals.get("__package__") or "").startswith("mmhash"):
+        level, frame = level + 1, frame.f_back
+    return level

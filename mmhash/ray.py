@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mmhash.arguments import check_choice
 from mmhash.digest import check_algorithm
-from mmhash.engines.registry import parse_with_fields as parse_engine
+from mmhash.engines.registry import parse as parse_engine
 from mmhash.engines.registry import split_names
 from mmhash.engines.releases import Fallback
 from mmhash.errors import InputValueError
@@ -15,7 +15,7 @@ from mmhash.extras import needs_extra
 with needs_extra("ray"):
     import pyarrow as pa
 
-    from mmhash.bulk.items import Options, hash_files, hash_values
+    from mmhash.bulk.items import BulkOptions, hash_files, hash_values
     from mmhash.bulk.rows import content_kind
     from mmhash.bulk.tables import table_of
 
@@ -43,7 +43,7 @@ def keys(
         "@".join(parse_engine(engine, engine_fallback=engine_fallback))
         for engine in split_names(engines)
     )
-    options = Options(check_algorithm(algorithm), of, with_releases)
+    options = BulkOptions(check_algorithm(algorithm), of, with_releases)
     return dataset.map_batches(
         partial(_with_keys, column=column, options=options),
         batch_format="pyarrow",
@@ -51,7 +51,7 @@ def keys(
     )
 
 
-def _with_keys(batch: Any, column: str, options: Options) -> Any:
+def _with_keys(batch: Any, column: str, options: BulkOptions) -> Any:
     index = batch.schema.get_field_index(column)
     kind = content_kind(batch.schema.field(index).type) if index >= 0 else None
     kept = set(batch.column_names) - ({column} if kind == "bytes" else set())

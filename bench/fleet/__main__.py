@@ -17,7 +17,7 @@ def main() -> None:
     parser.add_argument("--engine", default="vllm@0.32.0", help="vllm@0.32.0 or sglang@0.5.23")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--trace", choices=TRACES, action="append", help="default: all")
-    parser.add_argument("--policy", action="append", help="default: all; longest-prefix:0.2")
+    parser.add_argument("--policy", action="append", help="default: all")
     parser.add_argument("--rounds", type=int, default=1, help="of each seed")
     parser.add_argument("--seeds", type=int, default=1, help="0 to N - 1; the table has the range")
     arguments = parser.parse_args()

@@ -21,16 +21,10 @@ def specification(worker: Engine) -> str:
 
 @contextmanager
 def gateway(workers: Sequence[Engine], policy: str) -> Iterator[str]:
-    """Run a gateway with one policy; yield its URL.
-
-    `longest-prefix:0.2` is the policy with this weight of load, in place of the default.
-    """
-    policy, _, weight = policy.partition(":")
+    """Run a gateway with one policy; yield its URL."""
     given = [word for worker in workers for word in ("--worker", specification(worker))]
     models = json.dumps({"tiny": str(workers[0].environment.model(MODEL))})
     given += ["--policy", policy, "--set", f"models={models}"]
-    if weight:
-        given += ["--set", f"gateway.load_weight={weight}"]
     # An engine whose core is busy answers probes late: that is no reason to abort its requests.
     given += ["--set", "gateway.health_timeout_s=60"]
     with running("mmhash", "gateway", *given) as url:

@@ -1,6 +1,6 @@
 """The service and, on the same server, the plain handlers that it is compared with.
 
-`python -m bench.support.plain_handlers WORKERS` serves them on a free port.
+`python -m bench.support.plain_handlers PROCESSES` serves them on a free port.
 """
 
 import sys
@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import Request
 
 import mmhash
-from mmhash_service.app import create_app
+from mmhash_service.http.app import create_app
 from mmhash_service.models import Models
 from mmhash_service.server import server
 from mmhash_service.settings import Settings
@@ -36,9 +36,9 @@ def with_plain_handlers(settings: Settings, models: Models | None) -> Any:
     return app
 
 
-def serve(workers: int) -> None:
+def serve(processes: int) -> None:
     """Serve until SIGTERM."""
-    server.serve(Settings(port=0, processes=workers), with_plain_handlers)
+    server.serve(Settings(port=0, processes=processes), with_plain_handlers)
 
 
 if __name__ == "__main__":

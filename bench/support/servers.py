@@ -61,14 +61,14 @@ def running(*module: str, **environment: str) -> Iterator[str]:
 
 
 @contextmanager
-def serving(workers: int = 1) -> Iterator[Server]:
+def serving(processes: int = 1) -> Iterator[Server]:
     """Run the service together with the plain handlers of bench/support/plain_handlers.py."""
-    with run_module("bench.support.plain_handlers", str(workers)) as server:
-        _wait_until_ready(server.port, workers)
+    with run_module("bench.support.plain_handlers", str(processes)) as server:
+        _wait_until_ready(server.port, processes)
         yield server
 
 
-def _wait_until_ready(port: int, workers: int) -> None:
+def _wait_until_ready(port: int, processes: int) -> None:
     request = b"GET /ready HTTP/1.1\r\nHost: b\r\nConnection: close\r\n\r\n"
     while True:
         try:
@@ -78,7 +78,7 @@ def _wait_until_ready(port: int, workers: int) -> None:
                     break
         except OSError:
             time.sleep(0.05)
-    time.sleep(2.0 * (workers - 1))  # the answer is the first worker's
+    time.sleep(2.0 * (processes - 1))  # the answer is the first process's
 
 
 @contextmanager

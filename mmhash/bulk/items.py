@@ -24,12 +24,12 @@ FIRST = 128 << 10
 BUFFER = 1 << 20
 
 Row = tuple[Any, ...]
-"""The values of an item's columns, in the order of `Options.columns`; () for a skipped file."""
+"""The values of an item's columns, in the order of `BulkOptions.columns`; () for a skipped file."""
 
 _Item = TypeVar("_Item")
 
 
-class Options(NamedTuple):
+class BulkOptions(NamedTuple):
     """The options of a run; engines are given with their releases."""
 
     algorithm: Algorithm = "blake3"
@@ -59,7 +59,7 @@ class _Content(NamedTuple):
     exif_orientation: int = 1
 
 
-def hash_files(paths: Iterable[str], options: Options) -> list[Row]:
+def hash_files(paths: Iterable[str], options: BulkOptions) -> list[Row]:
     """Return the rows of files, each of which is one item."""
     if options.of == "pixels":
         return _rows(_open_files(paths), partial(_hash_image_file, options=options), options)
@@ -68,19 +68,21 @@ def hash_files(paths: Iterable[str], options: Options) -> list[Row]:
     return _rows(_open_files(paths), hash_file, options)
 
 
-def hash_values(values: Iterable[Any], options: Options) -> list[Row]:
+def hash_values(values: Iterable[Any], options: BulkOptions) -> list[Row]:
     """Return the rows of pyarrow's scalars of bytes."""
     return _rows(values, partial(_hash_value, options=options), options)
 
 
-def failed(error: Exception, options: Options) -> Row:
+def failed(error: Exception, options: BulkOptions) -> Row:
     """Return the row of an item that cannot be hashed."""
     why = error.strerror if isinstance(error, OSError) else error
     return (*(None for _ in options.columns[:-1]), f"{type(error).__name__}: {why}")
 
 
 def _rows(
-    items: Iterable[_Item | Exception], content_of: Callable[[_Item], _Content], options: Options
+    items: Iterable[_Item | Exception],
+    content_of: Callable[[_Item], _Content],
+    options: BulkOptions,
 ) -> list[Row]:
     rows: list[Row] = []
     for item in items:
@@ -164,12 +166,12 @@ def _hash_read(
     return Digest(algorithm, state.digest()), nbytes
 
 
-def _hash_image_file(file: _File, options: Options) -> _Content:
+def _hash_image_file(file: _File, options: BulkOptions) -> _Content:
     with os.fdopen(file.descriptor, "rb") as content:
         return _hash_image(content, options)
 
 
-def _hash_value(value: Any, options: Options) -> _Content:
+def _hash_value(value: Any, options: BulkOptions) -> _Content:
     data = value.as_buffer()
     if data is None:
         raise InputValueError("the value is null")
@@ -179,7 +181,7 @@ def _hash_value(value: Any, options: Options) -> _Content:
     return _Content("bytes", data.size, digest, frame("bytes", "", (), digest))
 
 
-def _hash_image(file: io.BufferedReader, options: Options) -> _Content:
+def _hash_image(file: io.BufferedReader, options: BulkOptions) -> _Content:
     image = read_image_file(file)
     digest = hash_bytes(memoryview(image.pixels), options.algorithm, 1)
     nbytes = len(image.pixels)

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from mmhash.bulk.items import Options
+from mmhash.bulk.items import BulkOptions
 from mmhash.bulk.sources import Shard
 from mmhash.errors import InputValueError, MMHashError, is_shortage
 
@@ -31,7 +31,7 @@ def name_of(number: int, shard: Shard) -> str:
     return f"part-{number:08}-{shard.identity}.parquet"
 
 
-def write_part(path: Path, shard: Shard, options: Options, about: dict[str, str]) -> Counts:
+def write_part(path: Path, shard: Shard, options: BulkOptions, about: dict[str, str]) -> Counts:
     """Hash a shard and write its part."""
     from mmhash.bulk.tables import write_rows  # noqa: PLC0415  (imports pyarrow)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from blake3 import blake3
 
-from mmhash.bulk.items import Options, Row, failed, hash_values
+from mmhash.bulk.items import BulkOptions, Row, failed, hash_values
 from mmhash.bulk.sources import Shard, look_up, shards_of_files
 from mmhash.errors import InputValueError, is_shortage
 
@@ -53,7 +53,7 @@ def read_parquet(name: str, column: str | None) -> Iterator[Shard]:
 
 
 def hash_row_group(
-    options: Options, *, name: str, column: str, number: int, count: int
+    options: BulkOptions, *, name: str, column: str, number: int, count: int
 ) -> list[Row]:
     """Return the row of each value in a row group; the rest of a damaged group has its error."""
     rows: list[Row] = []

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mmhash import __version__
-from mmhash.bulk.items import Options
+from mmhash.bulk.items import BulkOptions
 from mmhash.bulk.parts import Counts, finished_parts, locked, name_of, write_part
 from mmhash.bulk.sources import Shard
 from mmhash.errors import MMHashError, is_shortage
@@ -39,7 +39,7 @@ class Watch(Protocol):
 def hash_source(
     shards: Iterable[Shard],
     folder: Path,
-    options: Options,
+    options: BulkOptions,
     source: dict[str, str],
     *,
     processes: int,

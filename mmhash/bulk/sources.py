@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from blake3 import blake3
 
-from mmhash.bulk.items import Options, Row, hash_files
+from mmhash.bulk.items import BulkOptions, Row, hash_files
 from mmhash.errors import InputValueError, is_shortage
 from mmhash.io.files import open_file
 from mmhash.io.names import STDIN, printable, reason
@@ -36,7 +36,7 @@ class Shard(NamedTuple):
     names: Sequence[str] | range
     nbytes: int
     identity: str
-    hash: Callable[[Options], list[Row]]
+    hash: Callable[[BulkOptions], list[Row]]
 
 
 def read_source(name: str, column: str | None) -> Iterator[Shard]:

@@ -21,9 +21,9 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Output is UTF-8 with bare newlines, regardless of the locale and the platform.
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")
-    # No command multiplies matrices: the threads that numpy starts for that spin for 50 ms of CPU.
+    # No command multiplies matrices: the threads that numpy starts for that would only spin.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # pydantic would read the metadata of all installed packages: 45 ms of CPU of the service.
+    # pydantic would read the metadata of all installed packages at each start.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
     try:
         try:
@@ -34,7 +34,7 @@ def main() -> None:
         finally:
             # Flush, so that an error of stdout is raised here, not after the last handler.
             print(end="", flush=True)  # noqa: T201
-            gc.freeze()  # at its exit, Python would search all objects for garbage: 40 to 70 ms
+            gc.freeze()  # at its exit, Python would search all objects for garbage
     except KeyboardInterrupt:
         sys.exit(130)
     except MMHashError as error:

@@ -52,13 +52,13 @@ def key_bulk(
     if is_folder and Path(out).resolve().is_relative_to(Path(source).resolve()):
         raise InputValueError(f"{printable(out)} is in the folder that is read: give another --out")
     with extra("bulk"):
-        from mmhash.bulk.items import Options  # noqa: PLC0415  (slow to import)
+        from mmhash.bulk.items import BulkOptions  # noqa: PLC0415  (slow to import)
         from mmhash.bulk.run import hash_source  # noqa: PLC0415
         from mmhash.bulk.sources import read_source  # noqa: PLC0415
 
         if find_spec("pyarrow") is None:  # the processes that hash import it
             raise ModuleNotFoundError(name="pyarrow")
-    options = Options(algorithm, of, engines, is_folder and of == "pixels")
+    options = BulkOptions(algorithm, of, engines, is_folder and of == "pixels")
     shards = read_source(source, column)
     about = {"source": source, "column": column or ""}
     with _bar(quiet=quiet) as watch:
@@ -78,7 +78,7 @@ def key_bulk(
 
 def _with_releases(engines: list[str], engine_fallback: EngineFallback) -> tuple[str, ...]:
     """Return the engines with their releases, each once."""
-    parse = partial(mmhash.engines.registry.parse_with_fields, engine_fallback=engine_fallback)
+    parse = partial(mmhash.engines.registry.parse, engine_fallback=engine_fallback)
     names = mmhash.engines.split_names(engines)
     return tuple(dict.fromkeys("@".join(parse(name)) for name in names))
 
@@ -124,7 +124,7 @@ def _bar(*, quiet: bool) -> Iterator[_Bar]:
     if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield _Bar(None)
         return
-    from rich.console import Console  # noqa: PLC0415  (40 ms)
+    from rich.console import Console  # noqa: PLC0415  (slow to import)
     from rich.progress import (  # noqa: PLC0415
         BarColumn,
         DownloadColumn,

@@ -12,8 +12,6 @@ from mmhash.errors import InputValueError
 from mmhash.io.files import open_file
 from mmhash.io.names import printable, reason
 
-_MAX_REQUEST = 256 << 20
-
 
 def plan_request(
     model: Annotated[Path, typer.Argument(help="The model's directory.")],
@@ -40,11 +38,9 @@ def plan_request(
 
     try:
         with open_file(request) as file:
-            text = file.read(_MAX_REQUEST + 1)
+            text = file.read()
     except OSError as error:
         raise InputValueError(f"{printable(request)}: {reason(error)}") from error
-    if len(text) > _MAX_REQUEST:
-        raise InputValueError(f"{printable(request)}: more than {_MAX_REQUEST} bytes")
     plan = Model.load(model).plan(
         text, engine, block_size=block_size, block_algorithm=block_algorithm, seed=seed, of=of
     )

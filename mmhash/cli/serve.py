@@ -64,7 +64,7 @@ def serve(
         from mmhash_service.settings import Settings  # noqa: PLC0415
 
         if not check:  # FastAPI, the engines and numpy: most of the CPU of a check
-            from mmhash_service.app import create_app  # noqa: PLC0415
+            from mmhash_service.http.app import create_app  # noqa: PLC0415
             from mmhash_service.server import server  # noqa: PLC0415
 
     _use_config(config)
@@ -128,7 +128,7 @@ def run_gateway(
         from mmhash_service.settings import Settings  # noqa: PLC0415
 
         if not check:  # as for `serve`
-            from mmhash_service.gateway.app import create_gateway  # noqa: PLC0415
+            from mmhash_service.http.gateway import create_gateway  # noqa: PLC0415
             from mmhash_service.server import server  # noqa: PLC0415
 
     _use_config(config)

@@ -30,6 +30,8 @@ M = TypeVar("M", bound=Callable[..., Any])
 
 DEFAULT_URL = "http://127.0.0.1:8780"
 _MAX_TIMEOUT_S = 86_400
+# A shorter response is read in less time than a thread takes to start with it.
+_READ_INLINE_MAX = 64 << 10
 # An idle connection is closed before uvicorn closes it, after 5 s.
 _LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=4.0)
 
@@ -64,7 +66,41 @@ def _described(method: M, build: Callable[P, Call[T]]) -> M:
     return method
 
 
-class Client:
+class _Common:
+    """The options and the state that both clients have."""
+
+    def __init__(
+        self,
+        base_url: str = DEFAULT_URL,
+        *,
+        uds: str | PathLike[str] | None = None,
+        api_key: str | None = None,
+        tenant: str | None = None,
+        timeout_s: float = 30.0,
+        retries: int = 3,
+    ) -> None:
+        check_seconds("timeout_s", timeout_s, _MAX_TIMEOUT_S)
+        self._new_attempts = partial(Attempts, float(timeout_s), check_int("retries", retries, 0))
+        self._base_url = str(_parse_url(base_url)).rstrip("/")
+        path = _socket_path(uds)
+        self._shared = SharedItems(is_local=path is not None)
+        self._owner = os.getpid()
+        self._open_http(path, _headers(api_key, tenant))
+
+    def _open_http(self, uds: str | None, headers: dict[bytes, bytes]) -> None:
+        raise NotImplementedError
+
+    def _options(self, request: Request, seconds: float) -> dict[str, Any]:
+        """Return the arguments of httpx; it would parse a base URL and a query once more each."""
+        return {
+            "method": request.method,
+            "url": self._base_url + request.target(),
+            "headers": request.headers(),
+            "timeout": seconds,
+        }
+
+
+class Client(_Common):
     """A client of the service, for any number of threads of the process that made it.
 
     A request that fails temporarily (429, 503, a lost connection) is sent again after the pause
@@ -95,24 +131,9 @@ class Client:
     blocks = _blocking(calls.blocks)
     info = _blocking(calls.info)
 
-    def __init__(
-        self,
-        base_url: str = DEFAULT_URL,
-        *,
-        uds: str | PathLike[str] | None = None,
-        api_key: str | None = None,
-        tenant: str | None = None,
-        timeout_s: float = 30.0,
-        retries: int = 3,
-    ) -> None:
-        path = _socket_path(uds)
-        self._new_attempts = _attempts(timeout_s, retries)
-        self._http = httpx.Client(
-            **_options(base_url, api_key, tenant),
-            transport=None if path is None else httpx.HTTPTransport(uds=path, limits=_LIMITS),
-        )
-        self._shared = SharedItems(is_local=path is not None)
-        self._owner = os.getpid()
+    def _open_http(self, uds: str | None, headers: dict[bytes, bytes]) -> None:
+        transport = None if uds is None else httpx.HTTPTransport(uds=uds, limits=_LIMITS)
+        self._http = httpx.Client(headers=headers, limits=_LIMITS, transport=transport)
 
     def health(self) -> bool:
         """Return True if the service responds; without retries."""
@@ -166,7 +187,7 @@ class Client:
         check_not_forked("Client", self._owner)
         if self._http.is_closed:
             raise ClosedError("this Client is closed")
-        options = _request_options(request, attempts.seconds_left())
+        options = self._options(request, attempts.seconds_left())
         with (
             attempts.named_errors(),
             self._http.stream(**options, content=attempts.timed(request.pieces())) as response,
@@ -177,16 +198,10 @@ class Client:
             return reader.result()
 
 
-class AsyncClient:
+class AsyncClient(_Common):
     """A `Client` with awaitable methods, for one event loop; threads do long work.
 
-    Args:
-        base_url: The address of the service, `http://` or `https://`.
-        uds: The path of a Unix socket to connect to instead.
-        api_key: A key of the service, if it needs one.
-        tenant: The name of the tenant whose keys are wanted.
-        timeout_s: The seconds that a call may take with all its retries and pauses.
-        retries: The number of retries of each call.
+    Its arguments are those of `Client`.
 
     >>> async def main():
     ...     async with mmhash.AsyncClient(service_url) as client:
@@ -204,24 +219,9 @@ class AsyncClient:
     blocks = _awaitable(calls.blocks)
     info = _awaitable(calls.info)
 
-    def __init__(
-        self,
-        base_url: str = DEFAULT_URL,
-        *,
-        uds: str | PathLike[str] | None = None,
-        api_key: str | None = None,
-        tenant: str | None = None,
-        timeout_s: float = 30.0,
-        retries: int = 3,
-    ) -> None:
-        path = _socket_path(uds)
-        self._new_attempts = _attempts(timeout_s, retries)
-        self._http = httpx.AsyncClient(
-            **_options(base_url, api_key, tenant),
-            transport=None if path is None else httpx.AsyncHTTPTransport(uds=path, limits=_LIMITS),
-        )
-        self._shared = SharedItems(is_local=path is not None)
-        self._owner = os.getpid()
+    def _open_http(self, uds: str | None, headers: dict[bytes, bytes]) -> None:
+        transport = None if uds is None else httpx.AsyncHTTPTransport(uds=uds, limits=_LIMITS)
+        self._http = httpx.AsyncClient(headers=headers, limits=_LIMITS, transport=transport)
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def health(self) -> bool:
@@ -248,6 +248,8 @@ class AsyncClient:
         attempts = self._new_attempts()
         call = await _in_thread(build)
         bodies = [await self._send(request, attempts) for request in call.requests]
+        if sum(map(len, bodies)) <= _READ_INLINE_MAX:
+            return call.read(bodies)
         return await _in_thread(partial(call.read, bodies))
 
     async def _is_ok(self, path: str) -> bool:
@@ -281,7 +283,7 @@ class AsyncClient:
         if self._loop is not asyncio.get_running_loop():
             raise MMHashError("this AsyncClient belongs to another event loop: make one for each")
         seconds = attempts.seconds_left()
-        options = _request_options(request, seconds)
+        options = self._options(request, seconds)
         with attempts.named_errors():
             async with (
                 asyncio.timeout(seconds),
@@ -293,33 +295,17 @@ class AsyncClient:
                 return reader.result()
 
 
-def _options(base_url: str, api_key: str | None, tenant: str | None) -> dict[str, Any]:
-    """Return the arguments of both clients of httpx."""
-    headers = [
-        (b"Accept", b"application/json"),
-        (b"Accept-Encoding", b"identity"),
-        (b"User-Agent", b"mmhash/" + mmhash.__version__.encode()),
-    ]
-    if api_key is not None:
-        headers.append((b"Authorization", b"Bearer " + header_value("api_key", api_key)))
-    if tenant is not None:
-        headers.append((b"X-Mmhash-Tenant", header_value("tenant", tenant)))
-    return {"base_url": _parse_url(base_url), "headers": headers, "limits": _LIMITS}
-
-
-def _request_options(request: Request, seconds: float) -> dict[str, Any]:
-    return {
-        "method": request.method,
-        "url": request.path,
-        "params": request.query or None,
-        "headers": request.headers(),
-        "timeout": seconds,
+def _headers(api_key: str | None, tenant: str | None) -> dict[bytes, bytes]:
+    headers = {
+        b"Accept": b"application/json",
+        b"Accept-Encoding": b"identity",
+        b"User-Agent": b"mmhash/" + mmhash.__version__.encode(),
     }
-
-
-def _attempts(timeout_s: float, retries: int) -> Callable[[], Attempts]:
-    check_seconds("timeout_s", timeout_s, _MAX_TIMEOUT_S)
-    return partial(Attempts, float(timeout_s), check_int("retries", retries, 0))
+    if api_key is not None:
+        headers[b"Authorization"] = b"Bearer " + header_value("api_key", api_key)
+    if tenant is not None:
+        headers[b"X-Mmhash-Tenant"] = header_value("tenant", tenant)
+    return headers
 
 
 def _parse_url(text: Any) -> httpx.URL:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import uniform
 from typing import Any, NoReturn, TypeVar
+from urllib.parse import urlencode
 
 import httpx
 import msgspec
@@ -51,6 +52,10 @@ class Request:
     content: memoryview | None = None
     limit: int = RESPONSE_BASE
     payload: Payload | None = None
+
+    def target(self) -> str:
+        """Return the path and the query."""
+        return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
 
     def headers(self) -> dict[str, str]:
         """Return the headers of the content."""

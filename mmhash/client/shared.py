@@ -28,9 +28,9 @@ class SharedItems:
         self._lock = Lock()
         self._pool: SharedPool | None = None
 
-    def lease(self) -> "Lease":
+    def lease(self) -> "SharedCopy":
         """Return a lease, which is empty until an item is copied."""
-        return Lease(self)
+        return SharedCopy(self)
 
     def pool(self) -> SharedPool:
         """Return the pool."""
@@ -61,7 +61,7 @@ class SharedItems:
             pool.close()
 
 
-class Lease:
+class SharedCopy:
     """The copy of an item in shared memory, until the block is left."""
 
     def __init__(self, shared: SharedItems) -> None:

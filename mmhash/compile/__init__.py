@@ -3,7 +3,7 @@
 from mmhash.compile.backend import Backend, backend
 from mmhash.compile.drop_dead_digest import DropDeadDigest
 from mmhash.compile.fuse_normalize_digest import FuseNormalizeDigest
-from mmhash.compile.manager import PassManager, Report, Row
+from mmhash.compile.manager import PassManager, PassReport, Row
 from mmhash.compile.merge_digests import MergeDigests
 from mmhash.compile.passes import Pass
 
@@ -14,7 +14,7 @@ __all__ = [
     "MergeDigests",
     "Pass",
     "PassManager",
-    "Report",
+    "PassReport",
     "Row",
     "backend",
 ]

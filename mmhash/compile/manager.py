@@ -39,7 +39,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Report:
+class PassReport:
     """All passes over one graph; as text, a line for each."""
 
     rows: tuple[Row, ...]
@@ -59,7 +59,7 @@ class PassManager:
         if passes is None:
             passes = (DropDeadDigest(), FuseNormalizeDigest(), MergeDigests())
         self.passes = tuple(passes)
-        self._report = Report(())
+        self._report = PassReport(())
         self._warned: set[str] = set()
 
     def __call__(
@@ -81,7 +81,7 @@ class PassManager:
             rows.append(row)
             if row.matches or row.rolled_back:
                 kept = None
-        self._report = Report(tuple(rows))
+        self._report = PassReport(tuple(rows))
         return graph_module
 
     def _run(self, graph_pass: Pass, graph_module: GraphModule, kept: Graph) -> Row:
@@ -101,7 +101,7 @@ class PassManager:
         after = len(graph_module.graph.nodes)
         return Row(graph_pass.name, matches, before, after, taken, error)
 
-    def last_report(self) -> Report:
+    def last_report(self) -> PassReport:
         """Return the report about the last graph."""
         return self._report
 
@@ -110,7 +110,7 @@ class PassManager:
         blamed = [row for row in self._report.rows if row.matches]
         for row in blamed:
             self._warn(row.name, _reason(error))
-        self._report = Report(
+        self._report = PassReport(
             tuple(
                 replace(row, matches=0, rolled_back=_reason(error)) if row in blamed else row
                 for row in self._report.rows

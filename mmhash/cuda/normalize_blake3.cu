@@ -62,8 +62,7 @@ struct Share {
 
 // Write up to 32 chunks of a warp, `nbytes` from byte `at` of the stretch on, and return in each
 // lane the chaining value of one. Both kinds of source share the loop, because the code of two
-// loops exceeds the instruction cache: with two, 792 images of 3 x 336 x 336 take 535 µs instead of
-// 424.
+// loops exceeds the instruction cache.
 template <typename Item>
 __device__ __forceinline__ void make_chunks(u32* cv, const Stretch<Item>& stretch, u32 at,
                                             u32 nbytes, const Stage& stage, u64 counter, u32 root,
@@ -152,8 +151,7 @@ __device__ __forceinline__ void make_tile(const Work& work) {
 
 }  // namespace mm
 
-// With 5 blocks on a processor, whose warps run more different code, 256 MiB of pixels take 411 µs
-// instead of 367.
+// 5 blocks on a processor, whose warps run more different code, are slower.
 #define MM_ENTRY(BITS, ITEM)                                             \
     extern "C" __global__ void __launch_bounds__(mm::THREADS, 4)         \
         normalize_blake3_##BITS(const __grid_constant__ mm::Work work) { \

@@ -48,7 +48,7 @@ _HEX_16 = re.compile(r"[0-9a-fA-F]{16}")
 _DECODED_MODES = ("L", "LA", "RGB", "RGBA")
 
 
-class Span(NamedTuple):
+class RoutingSpan(NamedTuple):
     """The placeholders of an item among the tokens.
 
     `is_embed`, a list, array or tensor, says for each of the `length` places whether it is one;
@@ -141,7 +141,7 @@ def pad_value(mm_hash: str, *, version: str = LATEST) -> int:
 
 
 def routing_tokens(
-    tokens: Tokens, spans: Sequence[Span | engine.Span], *, version: str = LATEST
+    tokens: Tokens, spans: Sequence[RoutingSpan | engine.Span], *, version: str = LATEST
 ) -> list[int] | None:
     """Return the tokens by which the router finds the worker: with pad values for placeholders.
 
@@ -224,20 +224,20 @@ def _leading_u64(mm_hash: str) -> int:
         raise InputValueError(f"mm_hash starts with hex digits, not {mm_hash[:16]!r}") from None
 
 
-def _spans(spans: Any) -> list[Span]:
+def _spans(spans: Any) -> list[RoutingSpan]:
     found = checks.listed("spans", spans)
     for index, span in enumerate(found):
         if isinstance(span, engine.Span):
-            span = Span(span.hash64(), span.start, span.end - span.start)  # noqa: PLW2901
-        if not isinstance(span, Span):
-            raise InputTypeError(f"spans holds Spans, not {type(span).__name__}")
+            span = RoutingSpan(span.hash64(), span.start, span.end - span.start)  # noqa: PLW2901
+        if not isinstance(span, RoutingSpan):
+            raise InputTypeError(f"spans holds RoutingSpans, not {type(span).__name__}")
         found[index] = span._replace(
             offset=checks.whole("offset", span.offset), length=checks.whole("length", span.length)
         )
     return found
 
 
-def _places(span: Span, count: int) -> Sequence[int]:
+def _places(span: RoutingSpan, count: int) -> Sequence[int]:
     """Return the indices of a span's placeholders among `count` tokens."""
     stop = min(span.offset + span.length, count)
     if span.is_embed is None:
@@ -330,7 +330,7 @@ ENGINE = Engine(
     title="Dynamo",
     releases=RELEASES,
     explain=_explain,
-    fields_of_key=lambda key, _: {"mm_hash": _mm_hash_of_key(key)},
+    request_fields=lambda key, _: {"mm_hash": _mm_hash_of_key(key)},
     hashes_of_key=lambda key: (_mm_hash_of_key(key),),
     blocks=_blocks,
     prompt_fields=lambda _: frozenset({"cache_salt", "lora"}),

@@ -33,7 +33,7 @@ Kind = Literal["hash", "hashes", "encoder", "feature", "peer", "peers", "header"
 
 
 class NoFieldError(InputValueError):
-    """The engine takes no hash in any request."""
+    """The request takes no hash."""
 
 
 class UnsupportedFieldError(InputValueError):
@@ -241,9 +241,8 @@ class Engine:
     releases: Releases[Any]
     explain: Callable[[Digest, str], Iterator[Step]]
     """The steps from a key to its place in the engine's cache."""
-
-    fields_of_key: Callable[[Digest, str], RequestFields] | None = None
-    """The request fields that carry a key; None: no request carries one."""
+    request_fields: Callable[[Digest, str], RequestFields]
+    """The request fields that carry a key."""
     hashes_of_key: Callable[[Digest], tuple[str, ...]] = lambda _: ()
     """All texts that a tag for this key allows in a request, in any release."""
 
@@ -283,10 +282,6 @@ class Engine:
         fields = (field for field in self.caller_fields if field.kind in {"hash", "feature"})
         return frozenset(name for field in fields for name in field.names)
 
-    def request_fields(self, key: Digest, version: str) -> RequestFields:
-        """Return the fields that carry a key in requests; an engine without is a NoFieldError."""
-        return self.require_fields()(key, version)
-
     def name_item(
         self, key: Digest, version: str, *, options: str = "", orientation: int = 1
     ) -> Digest:
@@ -319,9 +314,3 @@ class Engine:
             if name not in known and getattr(prompt, name) is not None:
                 raise UnsupportedFieldError(self.name, version, name)
         return self.blocks(prompt, version)
-
-    def require_fields(self) -> Callable[[Digest, str], RequestFields]:
-        """Return `fields_of_key`; an engine without is a NoFieldError."""
-        if self.fields_of_key is None:
-            raise NoFieldError(f"{self.name} takes no hash in any request")
-        return self.fields_of_key

@@ -3,19 +3,12 @@
 from collections.abc import Iterable, Iterator
 
 from mmhash.digest import Digest
-from mmhash.engines import checks, dynamo, lmcache, lmdeploy, sglang, trtllm, vllm
+from mmhash.engines import checks, dynamo, sglang, trtllm, vllm
 from mmhash.engines.engine import Engine, RequestFields, Step
 from mmhash.engines.releases import Fallback
 from mmhash.errors import InputValueError
 
-ENGINES: tuple[Engine, ...] = (
-    sglang.ENGINE,
-    vllm.ENGINE,
-    trtllm.ENGINE,
-    dynamo.ENGINE,
-    lmcache.ENGINE,
-    lmdeploy.ENGINE,
-)
+ENGINES: tuple[Engine, ...] = (sglang.ENGINE, vllm.ENGINE, trtllm.ENGINE, dynamo.ENGINE)
 
 _BY_NAME = {engine.name: engine for engine in ENGINES}
 
@@ -28,11 +21,6 @@ def names() -> tuple[str, ...]:
 def known() -> dict[str, list[str]]:
     """Return the known ranges of releases of each engine, oldest first."""
     return {engine.name: [str(known) for known in engine.releases] for engine in ENGINES}
-
-
-def known_in_requests() -> dict[str, list[str]]:
-    """Return the same of the engines that take a hash in some request."""
-    return {name: ranges for name, ranges in known().items() if _BY_NAME[name].fields_of_key}
 
 
 def find(text: str, *, engine_fallback: Fallback | None = None) -> tuple[Engine, str]:
@@ -62,13 +50,6 @@ def split_names(engines: str | Iterable[str]) -> tuple[str, ...]:
 def parse(text: str, *, engine_fallback: Fallback | None = None) -> tuple[str, str]:
     """Return the name of the engine and the release of `sglang@0.5.23`; see `find`."""
     engine, version = find(text, engine_fallback=engine_fallback)
-    return engine.name, version
-
-
-def parse_with_fields(text: str, *, engine_fallback: Fallback | None = None) -> tuple[str, str]:
-    """Return the same; an engine that takes no hash in any request is a `NoFieldError`."""
-    engine, version = find(text, engine_fallback=engine_fallback)
-    engine.require_fields()
     return engine.name, version
 
 

@@ -102,7 +102,7 @@ def is_since(version: str, first: str) -> bool:
     return _parse(version) >= _parse(first)
 
 
-@lru_cache(256)  # 60 calls for a plan, 2 µs each
+@lru_cache(256)  # a plan calls it 60 times
 def _parse(version: str) -> tuple[tuple[int, ...], int, int]:
     """Return a sort key: the numbers of the release, of its candidate, and of what came after."""
     match = _VERSION.fullmatch(version.rpartition("@")[2])  # or sglang@0.5.23

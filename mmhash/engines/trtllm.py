@@ -310,7 +310,7 @@ ENGINE = Engine(
     title="TensorRT-LLM",
     releases=RELEASES,
     explain=_explain,
-    fields_of_key=lambda key, _: {"uuid": uuid(key)},
+    request_fields=lambda key, _: {"uuid": uuid(key)},
     hashes_of_key=lambda key: (uuid(key),),
     hash_fields=(
         hash_field(

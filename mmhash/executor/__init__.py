@@ -1,5 +1,5 @@
 """Keys for an event loop that must not stall: bounded in bytes and threads, first in, first out."""
 
-from mmhash.executor.hasher import AsyncHasher, Stats
+from mmhash.executor.hasher import AsyncHasher, HasherStats
 
-__all__ = ["AsyncHasher", "Stats"]
+__all__ = ["AsyncHasher", "HasherStats"]

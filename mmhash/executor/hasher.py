@@ -13,7 +13,7 @@ from mmhash.cpu import cpu_count
 from mmhash.digest import Digest, check_algorithm
 from mmhash.errors import ClosedError, InputTypeError, MMHashError
 from mmhash.executor.items import ItemCost, cost_of, identity_of
-from mmhash.executor.jobs import Job, Options, Outcome, read_items, stream_of
+from mmhash.executor.jobs import Job, JobOptions, Outcome, read_items, stream_of
 from mmhash.framing import tenant_key
 from mmhash.split import LISTS
 
@@ -27,7 +27,7 @@ PARALLEL_MIN_BYTES = 4 << 20
 _SLICE_S = 0.5e-3
 
 
-class Stats(NamedTuple):
+class HasherStats(NamedTuple):
     """The current load of a hasher, and its counters since it was made."""
 
     running: int
@@ -111,7 +111,7 @@ class AsyncHasher:
         """
         if not isinstance(items, (*LISTS, Iterator)):
             raise InputTypeError(f"keys() takes a list of items, not one {type(items).__name__}")
-        options = Options(check_algorithm(algorithm), tenant)
+        options = JobOptions(check_algorithm(algorithm), tenant)
         outcomes: list[Outcome] = []
         if isinstance(items, Iterator):
             for item in items:
@@ -128,7 +128,7 @@ class AsyncHasher:
         self, item: Any, *, algorithm: str = "blake3", tenant: bytes | None = None
     ) -> Digest:
         """Return the key that `mmhash.key` returns."""
-        outcomes = await self._hash([item], Options(check_algorithm(algorithm), tenant))
+        outcomes = await self._hash([item], JobOptions(check_algorithm(algorithm), tenant))
         return _raise_first_error(outcomes)[0]
 
     async def close(self) -> None:
@@ -152,9 +152,9 @@ class AsyncHasher:
     ) -> None:
         await self.close()
 
-    def stats(self) -> Stats:
+    def stats(self) -> HasherStats:
         """Return the current load, and the counters."""
-        return Stats(
+        return HasherStats(
             len(self._running),
             self._running_bytes,
             len(self._waiting),
@@ -165,7 +165,7 @@ class AsyncHasher:
             self._failed,
         )
 
-    async def _hash(self, items: list[Any], options: Options) -> list[Outcome]:
+    async def _hash(self, items: list[Any], options: JobOptions) -> list[Outcome]:
         """Return the key or the error of each item.
 
         Small items are hashed here; the others become jobs, which calls for the same item share.
@@ -205,7 +205,7 @@ class AsyncHasher:
         return loop
 
     def _start(
-        self, item: Any, options: Options, jobs: dict[Job, None], on_gpu: dict[int, Job]
+        self, item: Any, options: JobOptions, jobs: dict[Job, None], on_gpu: dict[int, Job]
     ) -> Outcome | tuple[Job, int]:
         """Hash an item if that is quick, else return its place in a job."""
         if self._closed:  # by another task, while this call waited for its turn
@@ -233,7 +233,7 @@ class AsyncHasher:
         return place
 
     def _add_to_job(
-        self, item: Any, cost: ItemCost, options: Options, on_gpu: dict[int, Job]
+        self, item: Any, cost: ItemCost, options: JobOptions, on_gpu: dict[int, Job]
     ) -> tuple[Job, int]:
         """Add an item to the call's job of its GPU: one launch hashes them; else to a new job."""
         if cost.device is None:

@@ -10,7 +10,7 @@ from mmhash.errors import InputError
 from mmhash.hashing import key, keys
 
 
-class Options(NamedTuple):
+class JobOptions(NamedTuple):
     """The options of a call, which its keys depend on."""
 
     algorithm: Algorithm
@@ -28,7 +28,7 @@ class Job:
     that the caller queued on `stream`.
     """
 
-    def __init__(self, options: Options, stream: Any = None) -> None:
+    def __init__(self, options: JobOptions, stream: Any = None) -> None:
         self.options = options
         self.stream = stream
         self.items: list[Any] = []
@@ -39,7 +39,7 @@ class Job:
 
 
 def read_items(
-    items: Sequence[Any], options: Options, threads: int = 1, stream: Any = None
+    items: Sequence[Any], options: JobOptions, threads: int = 1, stream: Any = None
 ) -> list[Outcome]:
     """Return the key or the error of each item; this blocks."""
     with _on_stream(stream):
@@ -51,7 +51,7 @@ def read_items(
         return [_key_or_error(item, options, threads) for item in items]
 
 
-def _key_or_error(item: Any, options: Options, threads: int) -> Outcome:
+def _key_or_error(item: Any, options: JobOptions, threads: int) -> Outcome:
     try:
         return key(item, algorithm=options.algorithm, tenant=options.tenant, threads=threads)
     except Exception as error:  # noqa: BLE001  (the caller gets it)

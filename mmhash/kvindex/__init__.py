@@ -4,7 +4,7 @@ from mmhash.extras import needs_extra
 
 with needs_extra("kvindex"):
     from mmhash.kvindex.events import Batch, BlocksRemoved, BlocksStored, CacheCleared, parse_batch
-    from mmhash.kvindex.index import Index, Stats, WorkerStats
+    from mmhash.kvindex.index import Index, IndexStats, WorkerStats
     from mmhash.kvindex.ranks import Match
     from mmhash.kvindex.source import Worker
 
@@ -14,8 +14,8 @@ __all__ = [
     "BlocksStored",
     "CacheCleared",
     "Index",
+    "IndexStats",
     "Match",
-    "Stats",
     "Worker",
     "WorkerStats",
     "parse_batch",

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Counts:
+class FeedCounts:
     """Counts of a feed since it was made."""
 
     batches: int = 0
@@ -36,7 +36,7 @@ class Counts:
     garbage: int = 0
 
 
-class Blocks(Protocol):
+class BlockStore(Protocol):
     """The blocks that a feed changes."""
 
     def apply(self, batch: Batch, *, is_live: bool) -> None:
@@ -53,8 +53,8 @@ class Feed:
     answers arrive as calls of `replayed` and `replay_ended`, or of `replay_cut`.
     """
 
-    def __init__(self, blocks: Blocks, replay: Callable[[int], None] | None) -> None:
-        self.counts = Counts()
+    def __init__(self, blocks: BlockStore, replay: Callable[[int], None] | None) -> None:
+        self.counts = FeedCounts()
         self._blocks = blocks
         self._replay = replay
         self._reset()

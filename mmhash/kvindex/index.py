@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 
 from mmhash.arguments import check_int, check_seconds, check_str
 from mmhash.errors import InputTypeError, InputValueError, LimitError
-from mmhash.kvindex.feed import Counts
+from mmhash.kvindex.feed import FeedCounts
 from mmhash.kvindex.loop import SocketLoop
 from mmhash.kvindex.ranks import Match, Ranks
 from mmhash.kvindex.source import Source, Timeouts, Worker
@@ -46,7 +46,7 @@ class WorkerStats:
     evicted: int
 
 
-class Stats(NamedTuple):
+class IndexStats(NamedTuple):
     """The different blocks of all workers together, and each worker by its URL."""
 
     blocks: int
@@ -178,10 +178,10 @@ class Index:
         runs = self.table.match(blocks if isinstance(blocks, list) else list(blocks))
         return {url: ranks.match(runs, block_size, before) for url, ranks, before in workers}
 
-    def stats(self) -> Stats:
+    def stats(self) -> IndexStats:
         """Return counts of the index and of each worker."""
         workers = {url: state.stats() for url, state in list(self._workers.items())}
-        return Stats(self.table.blocks(), workers)
+        return IndexStats(self.table.blocks(), workers)
 
     def _check(self, now: float) -> None:
         for state in list(self._workers.values()):
@@ -249,5 +249,5 @@ class _WorkerState:
             lag_s=max(source.lag_s() for source in self.sources),
             disconnects=sum(source.disconnects for source in self.sources),
             evicted=self.ranks.evicted,
-            **{name: sum(getattr(one, name) for one in counts) for name in Counts.__slots__},
+            **{name: sum(getattr(one, name) for one in counts) for name in FeedCounts.__slots__},
         )

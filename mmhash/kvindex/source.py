@@ -13,7 +13,7 @@ from mmhash.kvindex.feed import Feed
 from mmhash.kvindex.loop import SLICE_S, SocketLoop
 from mmhash.kvindex.ranks import Ranks
 from mmhash.kvindex.subscriber import (
-    Connection,
+    EngineSocket,
     Replay,
     read_message,
     request_replay,
@@ -24,8 +24,8 @@ MAX_RANKS = 256
 
 _ENDPOINT = re.compile(r"(tcp://[^\s/]+:)(\d{1,5})|ipc://\S+")
 _PIECES_AT_ONCE = 64
-# A replay takes a connection, 0.2 ms of the thread. A publisher whose numbers went back again and
-# again had 6000 a second, and the events of others were 0.75 s late.
+# A replay takes a connection. A publisher whose numbers go back again and again must not delay the
+# events of others.
 MAX_REPLAYS_PER_CHECK = 16
 
 
@@ -81,7 +81,7 @@ class Source:
         self._replay_endpoint = worker.replay and _rank_endpoint(worker.replay, number, "replay")
         self.feed = Feed(self, self._ask if worker.replay else None)
         self._is_open = False
-        self._events: Connection | None = None
+        self._events: EngineSocket | None = None
         self._heard = 0.0  # the time of the last batch, replay or probe
         self._published: set[int] = set()  # the ranks in its batches since the last drop
         self._lag_s = 0.0

@@ -24,8 +24,8 @@ MAX_REPLAY_BYTES = 2 << 20  # a batch with 400 000 tokens
 # A longer replay is cut off, and its rest is asked for. An engine keeps 10 000 batches.
 MAX_MESSAGES = 20_000
 MAX_RECEIVED_BYTES = 64 << 20
-# Before the other sockets have their turn. 1000 batches of 12 KB take 15 ms; a peer that sends only
-# pings would take the thread for itself.
+# Before the other sockets have their turn: a peer that sends only pings would take the thread for
+# itself.
 _RECEIVE_S = 0.05
 
 _PEER = b"peer"
@@ -37,7 +37,7 @@ LAST = (1 << 63) - 1  # no batch has this number, because one that follows could
 Context = zmq.Context[zmq.Socket[bytes]]
 
 
-class Connection:
+class EngineSocket:
     """A connection to one socket of an engine, made in the background.
 
     `heard` is the time at which the peer last sent anything.
@@ -105,7 +105,7 @@ class Replay:
     too. So all that has arrived is received before any of it is applied.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: EngineSocket) -> None:
         self.connection = connection
         self.batches: deque[tuple[int, bytes]] = deque()
         self.has_end = False
@@ -152,20 +152,20 @@ class Replay:
         return number, payload
 
 
-def subscribe(context: Context, endpoint: str) -> Connection:
+def subscribe(context: Context, endpoint: str) -> EngineSocket:
     """Return a subscription to all topics of an endpoint, connected in the background."""
     socket = _connect(context, endpoint, "events", QUEUED_PIECES, b"SUB")
-    return Connection(socket, zmtp.encode([b"\1"]), MAX_BYTES)
+    return EngineSocket(socket, zmtp.encode([b"\1"]), MAX_BYTES)
 
 
-def request_replay(context: Context, endpoint: str, start: int) -> Connection:
+def request_replay(context: Context, endpoint: str, start: int) -> EngineSocket:
     """Ask for all batches from a number on; return the connection that receives them.
 
     Each request has its own, so the rest of an earlier answer cannot be taken for this one.
     """
     socket = _connect(context, endpoint, "replay", QUEUED_REPLAY_PIECES, b"DEALER")
     request = zmtp.encode([b"", start.to_bytes(8, "big")])
-    return Connection(socket, request, MAX_REPLAY_BYTES)
+    return EngineSocket(socket, request, MAX_REPLAY_BYTES)
 
 
 def read_message(frames: list[bytes]) -> tuple[int, bytes] | None:

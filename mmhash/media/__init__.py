@@ -2,15 +2,12 @@
 
 from mmhash.media.clips import AudioClip, VideoClip, audio, video
 from mmhash.media.container import AudioIndex, VideoIndex
-from mmhash.media.growing import GrowingAudio, GrowingVideo
 from mmhash.media.recipe import AudioRecipe, VideoRecipe, recipe_key
 
 __all__ = [
     "AudioClip",
     "AudioIndex",
     "AudioRecipe",
-    "GrowingAudio",
-    "GrowingVideo",
     "VideoClip",
     "VideoIndex",
     "VideoRecipe",

@@ -9,10 +9,10 @@ from typing import Literal, NamedTuple
 from mmhash.arguments import check_choice
 from mmhash.digest import Digest
 from mmhash.errors import InputTypeError, InputValueError
-from mmhash.hashing import key
+from mmhash.framing import frame
+from mmhash.hashing import digest, key
 from mmhash.media.container import Buffer, read_audio_index, read_video_index
 from mmhash.media.frames import decode_audio, decode_video
-from mmhash.media.growing import GrowingAudio, GrowingVideo
 from mmhash.media.recipe import (
     AudioRecipe,
     Rational,
@@ -22,6 +22,7 @@ from mmhash.media.recipe import (
     select_audio,
     select_video,
 )
+from mmhash.media.windows import WindowHasher
 from mmhash.view import bytes_of
 
 Source = Buffer | str | PathLike[str]
@@ -89,10 +90,10 @@ def video(
     if by == "source":
         whole = key(data, algorithm=algorithm, tenant=tenant, threads=threads)
         return VideoClip(recipe_key(whole, recipe), recipe, [])
-    clip = GrowingVideo(algorithm=algorithm, tenant=tenant)
-    for picture in decode_video(data, recipe):
-        clip.append(picture)
-    return VideoClip(clip.key(), recipe, clip.frames)
+    frames = [
+        key(picture, algorithm=algorithm, tenant=tenant) for picture in decode_video(data, recipe)
+    ]
+    return VideoClip(_list_key(frames, algorithm, tenant), recipe, frames)
 
 
 def audio(
@@ -138,12 +139,20 @@ def audio(
     if by == "source":
         whole = key(data, algorithm=algorithm, tenant=tenant, threads=threads)
         return AudioClip(recipe_key(whole, recipe), recipe, [])
-    # Without windows, the range is one.
-    clip = GrowingAudio(recipe.window or 1 << 62, algorithm=algorithm, tenant=tenant)
+    hasher = WindowHasher(recipe.window, algorithm)
     for samples in decode_audio(data, recipe):
-        clip.append(samples)
-    windows = clip.windows if clip.tail is None else [*clip.windows, clip.tail]
-    return AudioClip(clip.key(), recipe, windows)
+        hasher.append(samples)
+    windows = [
+        frame("tensor", "float32", shape, content, tenant=tenant)
+        for content, shape in hasher.contents()
+    ]
+    return AudioClip(_list_key(windows, algorithm, tenant), recipe, windows)
+
+
+def _list_key(keys: list[Digest], algorithm: str, tenant: bytes | None) -> Digest:
+    """Return the key of the list of items with these keys (section 5.4 of the spec)."""
+    content = digest(b"".join(one.bytes for one in keys), algorithm=algorithm)
+    return frame("list", "", (len(keys),), content, tenant=tenant)
 
 
 def _open_source(source: Source) -> Buffer:

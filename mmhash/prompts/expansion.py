@@ -60,7 +60,7 @@ def _expand_items(
     family: Family, items: Sequence[tuple[Modality, MediaSize]], options: Mapping[str, Any]
 ) -> list[Expansion]:
     totals = Counter(modality for modality, _ in items)
-    known: dict[tuple[Modality, MediaSize], Expansion] = {}  # items of one size: 15 µs for each
+    known: dict[tuple[Modality, MediaSize], Expansion] = {}  # items of one size, once
     expansions: list[Expansion] = []
     length = 0
     for modality, size in items:

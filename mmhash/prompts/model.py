@@ -154,7 +154,7 @@ class Model:
         with self._lock:
             template = self._templates.get(source)
         if template is None:
-            template = ChatTemplate(source)  # 1 to 50 ms
+            template = ChatTemplate(source)  # slow, so not under the lock
             with self._lock:
                 if len(self._templates) >= _MAX_TEMPLATES:
                     self._templates.clear()

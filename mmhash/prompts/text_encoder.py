@@ -2,7 +2,7 @@
 
 A tokenizer cuts a text at such tokens (`<|im_start|>`) before all else, so the pieces between them
 have the same ids everywhere: the system prompt and the earlier messages of a chat are encoded once.
-A text of 500 tokens takes 0.02 ms from the cache. Without it, 2.0 ms, or 0.35 ms by its words.
+A text from the cache takes a hundredth of the tokenizer's time, a new one a fifth by its words.
 """
 
 import json

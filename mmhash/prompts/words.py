@@ -2,8 +2,8 @@
 
 A pre-tokenizer cuts a text into words by a regular expression, and each word has its ids, wherever
 it is. For the expressions below Python finds the same words in an ASCII text as the tokenizer. A
-new text of 500 tokens takes 0.35 ms with 20 new words, and 2.0 ms by the tokenizer. One of only new
-words takes 1.1 times as long as by the tokenizer.
+new text with few new words takes a fifth of the tokenizer's time, one of only new words a tenth
+more than it.
 """
 
 import json
@@ -72,7 +72,7 @@ class WordEncoder:
         for word in set(words).difference(known):
             if len(word) > _MAX_WORD:
                 return None
-            # 2 µs; the whole tokenizer takes 5.
+            # The tokenizer's model alone is faster than the whole tokenizer.
             tokens = self._model.tokenize(word.translate(_BYTE_LEVEL))
             known[word] = ids = [token.id for token in tokens]
             self._grow(bytes_of(word, ids))

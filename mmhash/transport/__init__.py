@@ -5,7 +5,6 @@ Nothing here imports torch or loads a driver before bytes are read.
 
 from mmhash.transport.cuda_pool import FeaturePool
 from mmhash.transport.cuda_tensor import IpcTensor
-from mmhash.transport.nested import contains_handles, materialize
 from mmhash.transport.segments import remove_orphans
 from mmhash.transport.shm_pool import SharedPool
 from mmhash.transport.shm_tensor import SharedTensor
@@ -15,7 +14,5 @@ __all__ = [
     "IpcTensor",
     "SharedPool",
     "SharedTensor",
-    "contains_handles",
-    "materialize",
     "remove_orphans",
 ]

@@ -21,7 +21,7 @@ from mmhash.transport import ipc_driver
 from mmhash.transport.arguments import MAX_WORKERS, check_pool
 from mmhash.transport.cuda_tensor import IpcTensor, mappings, producer_tensor
 from mmhash.transport.handles import Grant, Handle
-from mmhash.transport.ledger import Claim, Ledger
+from mmhash.transport.ledger import Ledger
 from mmhash.transport.shm_tensor import SharedTensor, allocate_overflow
 from mmhash.view import View, view_of
 
@@ -108,22 +108,15 @@ class FeaturePool:
                 f"the pool is of cuda:{self.device}, the tensor of {tensor.device}"
                 + (": use SharedTensor" if tensor.is_cpu else "")
             )
-        claim = Claim()
-        try:
-            granted = self._ledger.grant(view.data.nbytes, claim=claim)
-            if granted is None:
-                return self._lease_host_memory(tensor, claim)
-            return self._copy(view, view.data, *granted, claim)
-        except BaseException:
-            self._ledger.withdraw(claim)
-            raise
+        granted = self._ledger.grant(view.data.nbytes)
+        if granted is None:
+            return self._lease_host_memory(tensor)
+        return self._copy(view, view.data, *granted)
 
     def __reduce__(self) -> NoReturn:
         raise InputTypeError("a pool is not sent to another process: send its features' handles")
 
-    def _copy(
-        self, view: View, content: DeviceBytes, grant: Grant, offset: int, claim: Claim
-    ) -> IpcTensor:
+    def _copy(self, view: View, content: DeviceBytes, grant: Grant, offset: int) -> IpcTensor:
         import torch  # noqa: PLC0415  (a tensor has imported it)
 
         stream = torch.cuda.current_stream(self.device).cuda_stream
@@ -140,18 +133,16 @@ class FeaturePool:
                 value=grant.generation,
             )
 
-        handle = Handle("cuda_ipc", "", offset, content.nbytes, view.dtype, view.shape, grant, {})
-        feature = producer_tensor(handle, self.device)
-        self._ledger.queued(claim)
+        handle = Handle("cuda_ipc", "", offset, content.nbytes, view.dtype, view.shape, grant)
         try:
             queue_copy(content.nbytes)
-            return feature  # noqa: TRY300  (an interruption before the return queues the word)
         except BaseException:
             # The copy may be queued without its word: then no consumer would learn that it is done.
             queue_copy(0)
             raise
+        return producer_tensor(handle, self.device)
 
-    def _lease_host_memory(self, tensor: "torch.Tensor", claim: Claim) -> SharedTensor:
+    def _lease_host_memory(self, tensor: "torch.Tensor") -> SharedTensor:
         if not self._warned.is_set():
             self._warned.set()
             warnings.warn(
@@ -160,7 +151,7 @@ class FeaturePool:
                 RuntimeWarning,
                 stacklevel=3,
             )
-        return allocate_overflow(self._ledger, tensor, claim)
+        return allocate_overflow(self._ledger, tensor)
 
 
 class _Owned(NamedTuple):

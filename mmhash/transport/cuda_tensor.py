@@ -18,7 +18,7 @@ from mmhash.transport.handles import Handle, parse
 from mmhash.transport.layout import Layout
 from mmhash.transport.lease import Lease
 from mmhash.transport.segments import has_owner
-from mmhash.transport.shm_tensor import Acknowledgement
+from mmhash.transport.shm_tensor import acknowledge_at_end
 from mmhash.view import View, view_of
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class _IpcBacking:
         self._mapping: _Mapping | None = None
         self._acknowledge = None
         if consumer is not None:  # not the producer
-            self._acknowledge = Acknowledgement(self, self.lease)
+            self._acknowledge = acknowledge_at_end(self, self.lease)
 
     @property
     def device(self) -> int:

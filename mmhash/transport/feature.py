@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from math import prod
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
-from mmhash.digest import Digest
 from mmhash.dtypes import ITEM_SIZE
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.transport.handles import Handle
@@ -48,23 +47,12 @@ class Feature(ABC, Generic[B]):
     def handle(self) -> dict[str, Any]:
         """Return the dict, valid JSON, by which another process opens it."""
         whole = self._backing.handle
-        end = self._start + self.nbytes
-        digests = {
-            (start - self._start, nbytes, algorithm): digest
-            for (start, nbytes, algorithm), digest in whole.digests.items()
-            if self._start <= start and start + nbytes <= end
-        }
         part = whole._replace(
             offset=whole.offset + self._start,
             nbytes=self.nbytes,
             shape=self.shape,
-            digests=digests,
         )
         return part.document()
-
-    def attach_digest(self, digest: Digest) -> None:
-        """Add a digest of these bytes to the handle, so that no reader computes it again."""
-        self._backing.handle.digests[self._start, self.nbytes, digest.algorithm] = digest
 
     def __getitem__(self, index: Any) -> Self:
         """Return a slice along the first dimension longer than 1: others are not contiguous."""
@@ -103,10 +91,6 @@ class Feature(ABC, Generic[B]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def __mmhash_digest__(self, algorithm: str) -> Digest | None:
-        """Return the digest of these bytes in the handle, if it has one."""
-        return self._backing.handle.digests.get((self._start, self.nbytes, algorithm))
 
     @classmethod
     @abstractmethod

@@ -6,18 +6,14 @@ from math import prod
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from mmhash.digest import Digest
 from mmhash.dtypes import ITEM_SIZE
-from mmhash.errors import InputError, TransportError
+from mmhash.errors import TransportError
 from mmhash.transport.segments import NAME
 
 VERSION = 1
 _LIMIT = 1 << 63
 
 Transport = Literal["shm", "cuda_ipc"]
-
-# By the bytes' offset in the feature, their number, and the algorithm.
-Digests = dict[tuple[int, int, str], Digest]
 
 
 class Grant(NamedTuple):
@@ -38,7 +34,6 @@ class Handle(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
     lease: Grant | None
-    digests: Digests
 
     def document(self) -> dict[str, Any]:
         """Return the handle as JSON."""
@@ -50,10 +45,6 @@ class Handle(NamedTuple):
             payload |= {"dtype": self.dtype, "shape": list(self.shape)}
         if self.lease is not None:
             payload["lease"] = self.lease._asdict()
-        if self.digests:
-            payload["digests"] = [
-                [start, nbytes, str(digest)] for (start, nbytes, _), digest in self.digests.items()
-            ]
         return payload
 
 
@@ -73,7 +64,7 @@ def parse(document: object, transport: Transport) -> Handle:
         document,
         "a handle",
         required={"offset", "nbytes", *location},
-        optional={"version", "transport", "host", "dtype", "shape", "lease", "digests"},
+        optional={"version", "transport", "host", "dtype", "shape", "lease"},
     )
     if "version" in payload and _natural(payload, "version") != VERSION:
         raise TransportError(f"a handle of version {payload['version']}: this is version {VERSION}")
@@ -93,7 +84,6 @@ def parse(document: object, transport: Transport) -> Handle:
         dtype,
         shape,
         _lease(payload["lease"]) if "lease" in payload else None,
-        _digests(payload.get("digests", []), nbytes),
     )
 
 
@@ -147,21 +137,3 @@ def _lease(value: object) -> Grant:
     if generation == 0:
         raise TransportError("a lease's generation is at least 1")
     return Grant(_name(payload), slot, generation)
-
-
-def _digests(value: object, nbytes: int) -> Digests:
-    if not isinstance(value, list):
-        raise TransportError("a handle's digests are a list")
-    digests: Digests = {}
-    for entry in value:
-        if not isinstance(entry, list) or len(entry) != 3:
-            raise TransportError("a handle's digest is [start, nbytes, digest]")
-        start, length = (_bounded(number, "a digest's range") for number in entry[:2])
-        if start + length > nbytes:
-            raise TransportError("a digest's range is not in its handle's")
-        try:
-            digest = Digest.parse(entry[2])
-        except InputError as error:
-            raise TransportError("a handle's digest is not one") from error
-        digests[start, length, digest.algorithm] = digest
-    return digests

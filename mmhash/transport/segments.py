@@ -36,62 +36,38 @@ class Segment:
         pid = os.getpid()
         self.name = f"mmhash-{pid}-{_started(pid) or 0}-{secrets.token_hex(8)}"
         path = str(DIRECTORY / self.name)
-        self._files: list[int] = []
-        # An exception may be raised between any two lines, for example by a signal handler: the
-        # finalizers exist before the file does.
-        self._undo = (path, self._files, pid)
-        # Two: the first may be interrupted, and its exception would be lost.
-        self._finalizers = [weakref.finalize(self, _remove, *self._undo) for _ in range(2)]
-        _exit_with_multiprocessing(self)
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
         try:
-            # In C from the call to the list: no signal handler runs in between.
-            self._files.extend(map(os.open, [path], [flags], [0o600]))
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         except OSError as error:
             raise TransportError(
                 f"cannot create a file in {DIRECTORY}: {error.strerror}"
             ) from error
+        self.close = weakref.finalize(self, _remove, path, self._file, pid)
+        """Remove the file. Idempotent; in a forked child it does nothing."""
+        # A process that multiprocessing forked exits by os._exit(), which runs no other finalizers.
+        if util := sys.modules.get("multiprocessing.util"):
+            util.Finalize(self, self.close, exitpriority=0)
         try:
-            fcntl.flock(self._files[0], fcntl.LOCK_EX)
+            fcntl.flock(self._file, fcntl.LOCK_EX)
             # Without reserved memory a write to the mapping could end in a SIGBUS.
-            os.posix_fallocate(self._files[0], 0, max(nbytes, 1))
+            os.posix_fallocate(self._file, 0, max(nbytes, 1))
         except OSError as error:
             self.close()
             raise TransportError(
                 f"no room for {nbytes} bytes in {DIRECTORY}: {error.strerror}"
             ) from error
 
-    def close(self) -> None:
-        """Remove the file. Idempotent; in a forked child it does nothing."""
-        _remove(*self._undo)  # not by a finalizer, which runs only once: this may be interrupted
-        for finalizer in self._finalizers:
-            finalizer.detach()
-
     def fill(self, content: memoryview) -> None:
         """Write the file's bytes by pwrite(), which neither faults pages in nor clears them."""
         done = 0
         while done < len(content):
-            done += os.pwrite(self._files[0], content[done:], done)
+            done += os.pwrite(self._file, content[done:], done)
 
 
-def _remove(path: str, files: list[int], owner: int) -> None:
-    if os.getpid() != owner:  # a child that it forked
-        return
-    if files:
-        with suppress(FileNotFoundError):
-            os.unlink(path)  # noqa: PTH108  (one system call: it cannot be interrupted)
-    while files:
-        os.close(files.pop())
-
-
-def _exit_with_multiprocessing(segment: Segment) -> None:
-    """Remove a segment also when a process that multiprocessing forked exits.
-
-    It exits by os._exit(), which runs no other finalizers.
-    """
-    util = sys.modules.get("multiprocessing.util")
-    if util is not None:
-        util.Finalize(segment, _remove, segment._undo, exitpriority=0)
+def _remove(path: str, file: int, owner: int) -> None:
+    if os.getpid() == owner:  # not a child that it forked
+        Path(path).unlink(missing_ok=True)
+        os.close(file)
 
 
 def map_private(name: str, offset: int, nbytes: int) -> memoryview:

@@ -1,7 +1,6 @@
 """A pool of shared memory, leased in slices to features for other processes.
 
-New pages cost more than a hash: copying 20 MiB takes 10 ms and more into a new segment, and 1 ms
-into a pool, whose pages exist already and whose mapping the readers keep.
+New pages cost more than a hash. A pool's pages exist already, and readers keep its mapping.
 """
 
 import os
@@ -14,7 +13,7 @@ from mmhash.errors import InputTypeError, TransportError
 from mmhash.forks import check_not_forked
 from mmhash.transport.arguments import check_pool
 from mmhash.transport.handles import Handle
-from mmhash.transport.ledger import Claim, Ledger
+from mmhash.transport.ledger import Ledger
 from mmhash.transport.segments import Segment, map_shared
 from mmhash.transport.shm_tensor import SharedTensor, allocate_overflow, leased_tensor, shareable
 
@@ -37,21 +36,18 @@ class SharedPool:
         view = shareable(item)
         content = view.on_host()
         segment = self._own_segment()
-        ledger, claim = segment.ledger, Claim()
+        granted = segment.ledger.grant(len(content))
+        if granted is None:
+            return allocate_overflow(segment.ledger, item)
+        grant, offset = granted
         try:
-            granted = ledger.grant(len(content), claim=claim)
-            if granted is None:
-                return allocate_overflow(ledger, item, claim)
-            grant, offset = granted
             segment.content[offset : offset + len(content)] = np.frombuffer(content, np.uint8)
-            name, dtype, shape = segment.name, view.dtype, view.shape
-            handle = Handle("shm", name, offset, len(content), dtype, shape, None, {})
-            feature = leased_tensor(handle, grant)
-            ledger.filled(grant)
-            return feature  # noqa: TRY300  (an interruption before the return ends the lease)
         except BaseException:
-            ledger.withdraw(claim)
+            segment.ledger.withdraw(grant)
             raise
+        segment.ledger.filled(grant)
+        name, dtype, shape = segment.name, view.dtype, view.shape
+        return leased_tensor(Handle("shm", name, offset, len(content), dtype, shape, None), grant)
 
     def close(self) -> None:
         """Free the memory; idempotent. In a forked child it stays: the parent uses it."""
@@ -84,12 +80,7 @@ class _PoolSegment:
         self.name = segment.name
         self.content = np.frombuffer(map_shared(segment.name), np.uint8)
         self.ledger = Ledger(nbytes, segment.name.encode(), consumers=consumers, timeout=timeout)
-        self._owned = (self.owner, self.ledger, segment)
-        self._finalizer = weakref.finalize(self, _close, *self._owned)
-
-    def close(self) -> None:
-        _close(*self._owned)  # not by the finalizer, which runs only once: this may be interrupted
-        self._finalizer.detach()
+        self.close = weakref.finalize(self, _close, self.owner, self.ledger, segment)
 
 
 def _close(owner: int, ledger: Ledger, segment: Segment) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,7 +12,7 @@ from mmhash.errors import DeviceError, InputTypeError, TransportError
 from mmhash.transport.feature import Feature
 from mmhash.transport.handles import Grant, Handle, parse
 from mmhash.transport.lease import Lease
-from mmhash.transport.ledger import Claim, Ledger
+from mmhash.transport.ledger import Ledger
 from mmhash.transport.segments import Segment, map_private, pool_mappings
 from mmhash.view import View, view_of
 
@@ -90,7 +91,7 @@ class _SegmentBacking:
         self._lease = None if handle.lease is None else Lease(handle.lease, consumer or 0)
         self._acknowledge = None
         if self._lease is not None and consumer is not None:  # not the producer
-            self._acknowledge = Acknowledgement(self, self._lease)
+            self._acknowledge = acknowledge_at_end(self, self._lease)
 
     def bytes(self) -> memoryview:
         # Without a lock: two threads may both map.
@@ -129,20 +130,9 @@ class _SegmentBacking:
             self._acknowledge()
 
 
-class Acknowledgement:
-    """Acknowledges a lease when it is called, or when its owner is collected."""
-
-    def __init__(self, owner: object, lease: Lease) -> None:
-        self._lease = lease
-        self._opener = os.getpid()
-        self._finalizer = weakref.finalize(owner, _acknowledge, lease, self._opener)
-
-    def __call__(self) -> None:
-        """Acknowledge the lease; idempotent."""
-        if self._finalizer.alive:
-            # Not by the finalizer, which runs only once: this may be interrupted.
-            _acknowledge(self._lease, self._opener)
-            self._finalizer.detach()
+def acknowledge_at_end(owner: object, lease: Lease) -> Callable[[], object]:
+    """Acknowledge a lease when the result is called, or when its owner is collected."""
+    return weakref.finalize(owner, _acknowledge, lease, os.getpid())
 
 
 def create_segment(item: Any) -> tuple[Segment, Handle]:
@@ -151,13 +141,13 @@ def create_segment(item: Any) -> tuple[Segment, Handle]:
     content = view.on_host()
     segment = Segment(len(content))
     segment.fill(content)
-    return segment, Handle("shm", segment.name, 0, len(content), view.dtype, view.shape, None, {})
+    return segment, Handle("shm", segment.name, 0, len(content), view.dtype, view.shape, None)
 
 
-def allocate_overflow(ledger: Ledger, item: Any, claim: Claim) -> SharedTensor:
+def allocate_overflow(ledger: Ledger, item: Any) -> SharedTensor:
     """Copy an item for which a pool has no room to a segment that is removed with its lease."""
     segment, handle = create_segment(item)
-    granted = ledger.grant(handle.nbytes, overflow=segment, claim=claim)
+    granted = ledger.grant(handle.nbytes, overflow=segment)
     if granted is None:
         segment.close()
         raise TransportError("the pool has no free lease: its consumers acknowledge none")

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mmhash.errors import MMHashError
-from mmhash_service.api.problems import Problem
-from mmhash_service.runtime import metrics
+from mmhash_service.problems.problem import Problem
+from mmhash_service.telemetry import metrics
 
 if TYPE_CHECKING:
     from mmhash.prompts import Model
@@ -70,7 +70,7 @@ def _declare(name: str) -> None:
 
 def _load(name: str, path: Path) -> "Model":
     _declare(name)
-    from mmhash.prompts import Model  # noqa: PLC0415  (40 ms: it imports tokenizers and jinja2)
+    from mmhash.prompts import Model  # noqa: PLC0415  (slow: it imports tokenizers and jinja2)
 
     try:
         model = Model.load(path)

@@ -1,16 +1,27 @@
 """What all requests of an application share."""
 
-from typing import Self, cast
+from typing import Protocol, Self, cast
 
-from fastapi import FastAPI, Request
+from fastapi import Request
+from starlette.datastructures import State
+from starlette.types import Receive, Scope, Send
 
 from mmhash_service.decoder.pool import DecoderPool
 from mmhash_service.fetch.fetcher import Fetcher
+from mmhash_service.limits.capacity import Limits
+from mmhash_service.limits.thread_pool import PromptPool, ThreadPool
 from mmhash_service.memo.memo import Memo
 from mmhash_service.models import Models
-from mmhash_service.runtime.capacity import Limits
-from mmhash_service.runtime.worker_pool import PromptPool, WorkerPool
 from mmhash_service.settings import Settings
+
+
+class Application(Protocol):
+    """An ASGI application that has its resources in its state."""
+
+    state: State
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request, or the lifespan."""
 
 
 class Resources:
@@ -22,7 +33,7 @@ class Resources:
         # A reload replaces them, so a request reads them once.
         self.settings = settings
         self.limits = Limits(settings)
-        self.work = WorkerPool(settings.work_timeout_s)
+        self.work = ThreadPool(settings.work_timeout_s)
         self.prompts = PromptPool(settings.work_timeout_s)
         self.decoders = DecoderPool(settings)
         self.memo = Memo(settings)
@@ -34,7 +45,7 @@ class Resources:
         return cls.of_app(request.app)
 
     @classmethod
-    def of_app(cls, app: FastAPI) -> Self:
+    def of_app(cls, app: Application) -> Self:
         """Return the resources of an application."""
         return cast("Self", app.state.resources)
 

@@ -5,17 +5,14 @@ Pointers are refused by the buffer's format, and arrays of objects by their dtyp
 
 import array
 import ctypes
-import io
-import mmap
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 import mmhash
-from mmhash import InputError, InputTypeError, InputValueError
+from mmhash import InputTypeError
 
 
 class Pointers(ctypes.Structure):
@@ -96,37 +93,3 @@ def test_formats_of_memoryviews() -> None:
     for code in "bBhHiIlLqQfd" + text:
         held = array.array(code, "ab" if code == text else [1, 2])
         assert mmhash.key(held) == mmhash.key(held.tobytes())
-
-
-def released() -> memoryview:
-    view = memoryview(b"abc")
-    view.release()
-    return view
-
-
-def closed_map() -> mmap.mmap:
-    mapped = mmap.mmap(-1, 10)
-    mapped.close()
-    return mapped
-
-
-@pytest.mark.parametrize("make", [released, closed_map])
-def test_a_buffer_that_is_gone(make: Callable[[], Any]) -> None:
-    with pytest.raises(InputValueError, match="cannot be read"):
-        mmhash.key(make())
-    with pytest.raises(InputValueError, match="item 0"):
-        mmhash.keys([make()])
-
-
-def test_numpy_s_other_arrays() -> None:
-    values = np.arange(12, dtype=np.float32).reshape(3, 4)
-    for algorithm in ("blake3", "xxh3"):
-        expected = mmhash.key(values, algorithm=algorithm)
-        with pytest.warns(PendingDeprecationWarning):
-            matrix = np.matrix(values)
-        assert mmhash.key(matrix, algorithm=algorithm) == expected
-        assert mmhash.key(values.view(np.recarray), algorithm=algorithm) == expected
-    for refused in (OBJECTS, FIELDS, np.void(b"abc"), np.array(["a"]), np.array([1], "M8[s]"),
-                    np.array([1], "m8[s]"), np.ma.array([1]), FIELDS[0, 0], io.BytesIO(b"abc")):  # fmt: skip
-        with pytest.raises(InputError):
-            mmhash.key(refused)

@@ -36,16 +36,6 @@ def test_an_engines_own_header_is_refused_too(server: Any) -> None:
     assert refusal_of(answer) == "unsupported-encoding"
 
 
-def test_a_transfer_coding_is_refused_too(server: Any) -> None:
-    body = gzip.compress(bytes(1 << 20))
-    answer = server.send_raw(
-        b"POST /hash HTTP/1.1\r\nContent-Type: application/octet-stream\r\n"
-        b"Transfer-Encoding: gzip, chunked\r\nConnection: close\r\n\r\n"
-        b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
-    )
-    assert answer.startswith(b"HTTP/1.1 400 ")
-
-
 @pytest.mark.parametrize(
     "line",
     [

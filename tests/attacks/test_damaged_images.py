@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from tests.support.responses import items_of, refusal_of
+from tests.support.responses import refusal_of
 
 FORMATS = ["PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF"]
 
@@ -43,11 +43,3 @@ def test_one_that_is_cut_is_refused(server: Any, name: str) -> None:
 )
 def test_what_is_none_of_the_six_formats_is_refused(server: Any, body: bytes) -> None:
     assert refusal_of(server.hash(body, "image/png", of="pixels")) == "unsupported-media-type"
-
-
-def test_the_content_type_does_not_choose_the_decoder(server: Any) -> None:
-    keys = {
-        items_of(server.hash(encoded("PNG"), content_type, of="pixels"))[0]["key"]
-        for content_type in ("image/png", "image/jpeg", "image/x-eps")
-    }
-    assert len(keys) == 1

@@ -73,7 +73,7 @@ def engine() -> Iterator[Engine]:
 
 @pytest.fixture(scope="module")
 def gateway(engine: Engine) -> Iterator[Service]:
-    settings = {"gateway.eject_after": "1000", "tenants": {"acme": "11" * 32}}
+    settings = {"tenants": {"acme": "11" * 32}}
     with gateway_before([engine.url], settings=settings) as service:
         yield service
 

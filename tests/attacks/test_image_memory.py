@@ -29,7 +29,7 @@ DECODERS = 2
 MEMO = 4 << 20
 MIB = 1 << 20
 
-# The sum of docs/settings.md, for one worker.
+# The sum of docs/settings.md, for one process.
 BOUND = 192 * MIB + MEMO + 5 * MAX_HELD + (DECODERS + 1) * (192 * MIB + 20 * MAX_PIXELS)
 
 

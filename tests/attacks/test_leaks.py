@@ -6,7 +6,7 @@ Problems have fixed texts (CVE-2026-22778 was an exception's own), and so has a 
 import re
 from typing import Any
 
-from mmhash_service.api.problems import PROBLEMS
+from mmhash_service.problems.catalogue import PROBLEMS
 
 TELLING = re.compile(
     r"0x[0-9a-f]{6,}|/usr|/home|/dev/shm|site-packages|Error\(|Traceback|line \d+|uvicorn|Pillow"

@@ -16,7 +16,7 @@ import pytest
 import mmhash
 from mmhash.cpu import cpu_count
 from mmhash.kvindex.table import BlockTable
-from mmhash.prompts import Media, MediaSize, Model, Plan, expansion
+from mmhash.prompts import Model, Plan
 from mmhash.prompts.families.family import MAX_TOKENS
 from mmhash.prompts.templates import MAX_TEXT
 from mmhash_service.gateway.decision import Prepared
@@ -157,20 +157,3 @@ def test_what_is_longer_is_refused(planning: Any, name: str) -> None:
     problem, body = REFUSED[name]
     answer = planning.client.post(PLAN, json=body, timeout=300)
     assert refusal_of(answer) == problem
-
-
-def test_the_tokens_of_items_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A header of 100 bytes stands for thousands of tokens."""
-    model = Model.load(prompt_models.write_qwen2_vl(tmp_path))
-    url = "https://example.com/a.png"
-    media = {url: Media(MediaSize(width=4000, height=4000), mmhash.key(b"a"))}
-
-    def plan(count: int) -> Plan:
-        pads = "<|vision_start|><|image_pad|><|vision_end|>" * count
-        body = {"text": pads, "image_data": [url] * count}
-        return model.plan(body, "sglang@0.5.23", media=media)
-
-    monkeypatch.setattr(expansion, "MAX_TOKENS", 3 * len(plan(1).token_ids))
-    assert plan(2).token_ids
-    with pytest.raises(mmhash.LimitError, match="tokens"):
-        plan(4)

@@ -83,30 +83,3 @@ def through(request: Any) -> Any:
     """The request that an engine behind a guard gets."""
     body = json.dumps(request).encode()
     return json.loads(through_guard(body, engine="vllm", secrets=[TAG_SECRET]).body)
-
-
-CLAIMS = {"content_hash": "sha256:" + "0" * 64, "hash": 7, "pad_value": 8, "identity": "x"}
-
-
-@pytest.mark.parametrize("name", ["image_data", "video_data", "audio_data"])
-@pytest.mark.parametrize("shape", ["%s", "[%s]", "[[%s],[]]", "[[%s,%s]]"])
-def test_no_claim_stays_in_media_objects(server: Any, name: str, shape: str) -> None:
-    for media in ({"url": URL, "detail": "low"}, {"format": "processor_output", "feature": [1.0]}):
-        claimed, left = (
-            json.loads(shape.replace("%s", json.dumps(one))) for one in (media | CLAIMS, media)
-        )
-        answer = annotate(server, "sglang", {"text": ["a", "b"], name: claimed})
-        assert answer == {"text": ["a", "b"], name: left}
-
-
-def test_no_claim_stays_beside_a_url(server: Any) -> None:
-    for name in ("image_url", "video_url", "audio_url"):
-        part = {"type": name, name: {"url": "file:a", "content_hash": "sha256:" + "0" * 64}}
-        request = chat({**part, "type": "other"})
-        assert "content_hash" not in str(annotate(server, "sglang", request))
-
-
-def test_no_member_of_the_request_names_hashes(server: Any) -> None:
-    claims = {"ec_transfer_params": {"f0" * 32: {"peer_host": "10.0.0.9"}}}
-    request = chat({"type": "text", "text": "a"})
-    assert annotate(server, "vllm", request | claims) == request

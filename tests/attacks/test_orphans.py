@@ -1,13 +1,12 @@
-"""Orphaned workers: they would keep the address and serve with outdated secrets and settings.
+"""Orphaned server processes: they would keep the address and serve with outdated secrets and settings.
 
-A worker closes the listener and drains as soon as its supervisor exits, whatever the cause.
+A process closes the listener and drains as soon as its supervisor exits, whatever the cause.
 """
 
 import os
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -32,24 +31,24 @@ def runs(pid: int) -> bool:
 
 
 class Supervisor(service.Service):
-    """A supervisor and its workers."""
+    """A supervisor and its processes."""
 
     @property
     def port(self) -> int:
         return self.address[1]
 
-    def wait_for_workers(self, count: int = 2) -> list[int]:
-        """Return the workers, when all of them answer."""
-        wait_until(lambda: len(self.workers) == count)
-        workers = self.workers
-        wait_until(lambda: all(_answers(pid) for pid in workers))
+    def wait_for_processes(self, count: int = 2) -> list[int]:
+        """Return the processes, when all of them answer."""
+        wait_until(lambda: len(self.server_pids) == count)
+        processes = self.server_pids
+        wait_until(lambda: all(_answers(pid) for pid in processes))
         # Not /ready: that waits for decoders and a self test.
         assert httpx.get(f"{self.url}/live", timeout=60).status_code == 200
-        return workers
+        return processes
 
 
 def _answers(pid: int) -> bool:
-    """Return True if the worker handles signals and its event loop runs: then it has an epoll."""
+    """Return True if the process handles signals and its event loop runs: then it has an epoll."""
     try:
         if not service.handles_signals(pid):
             return False
@@ -72,7 +71,7 @@ def start() -> Iterator[Callable[..., Supervisor]]:
     yield start
     for supervisor in started:
         supervisor.process.kill()
-        # Its workers have its session, whose number is no other process's until it is waited for.
+        # Its processes have its session, whose number is no other process's until it is waited for.
         for pid in all_pids():
             if session_of(pid) == supervisor.process.pid:
                 with suppress(ProcessLookupError):
@@ -91,24 +90,24 @@ def session_of(pid: int) -> int | None:
         return None
 
 
-def test_workers_exit_when_their_supervisor_does(start: Callable[..., Supervisor]) -> None:
+def test_processes_exit_when_their_supervisor_does(start: Callable[..., Supervisor]) -> None:
     supervisor = start("--processes", "2", port=free_port())
-    workers = supervisor.wait_for_workers()
+    processes = supervisor.wait_for_processes()
     supervisor.process.kill()
-    wait_until(lambda: not any(map(runs, workers)))
+    wait_until(lambda: not any(map(runs, processes)))
     # The address is free.
-    assert start("--processes", "2", port=supervisor.port).wait_for_workers()
+    assert start("--processes", "2", port=supervisor.port).wait_for_processes()
 
 
 def test_a_request_is_finished_while_the_next_service_has_the_address(
     start: Callable[..., Supervisor],
 ) -> None:
     supervisor = start("--processes", "2", port=free_port())
-    workers = supervisor.wait_for_workers()
+    processes = supervisor.wait_for_processes()
     with supervisor.begin_request() as connection:
         supervisor.process.kill()
         wait_until(lambda: "the supervisor has exited" in supervisor.log.text)
-        wait_until(lambda: sum(map(runs, workers)) == 1)
+        wait_until(lambda: sum(map(runs, processes)) == 1)
         following = start(port=supervisor.port)
         key = mmhash.key(b"abc").hex()
         headers = {"content-type": "application/octet-stream"}
@@ -118,28 +117,7 @@ def test_a_request_is_finished_while_the_next_service_has_the_address(
         held = read_all(connection)
     assert held.startswith(b"HTTP/1.1 200 ")
     assert mmhash.key(b"abcdef").hex().encode() in held
-    wait_until(lambda: not any(map(runs, workers)))
-
-
-def test_workers_that_were_suspended_while_they_drain_are_not_killed(
-    start: Callable[..., Supervisor],
-) -> None:
-    """As by a laptop that sleeps: the supervisor resumes first, and the time is over."""
-    supervisor = start("--processes", "2", "--set", "grace_s=2")
-    supervisor.wait_for_workers()
-    with supervisor.begin_request() as connection:
-        supervisor.process.terminate()
-        wait_until(lambda: "draining: 1 " in supervisor.log.text)
-        pids = [pid for pid in all_pids() if session_of(pid) == supervisor.process.pid]
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        time.sleep(8)  # grace_s, and the supervisor's margin of 5 s
-        for pid in sorted(pids):
-            os.kill(pid, signal.SIGCONT)
-        answer = read_all(connection)
-    assert answer.startswith(b"HTTP/1.1 ")
-    assert supervisor.process.wait(60) == 0
-    assert "killing it" not in supervisor.log.text
+    wait_until(lambda: not any(map(runs, processes)))
 
 
 @pytest.mark.parametrize(
@@ -151,15 +129,15 @@ def test_workers_that_were_suspended_while_they_drain_are_not_killed(
         ("drains", signal.SIGSEGV),
     ],
 )
-def test_no_worker_survives_a_supervisor_that_crashes(
+def test_no_process_survives_a_supervisor_that_crashes(
     start: Callable[..., Supervisor], state: str, number: signal.Signals
 ) -> None:
     supervisor = start("--processes", "2")
     if state == "starts":
-        wait_until(lambda: len(supervisor.workers) > 0)
+        wait_until(lambda: len(supervisor.server_pids) > 0)
     else:
-        supervisor.wait_for_workers()
-    workers = supervisor.workers
+        supervisor.wait_for_processes()
+    processes = supervisor.server_pids
     connection = supervisor.begin_request() if state == "drains" else nullcontext()
     with connection:
         if state == "reloads":
@@ -173,31 +151,15 @@ def test_no_worker_survives_a_supervisor_that_crashes(
             connection.sendall(b"def")
             answer = read_all(connection)
             assert mmhash.key(b"abcdef").hex().encode() in answer
-    wait_until(lambda: not any(map(runs, workers)))
-    assert start("--processes", "2", port=supervisor.port).wait_for_workers()
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_request_that_outlives_the_grace_period_is_refused_by_name(
-    start: Callable[..., Supervisor], workers: int
-) -> None:
-    supervisor = start("--processes", str(workers), "--set", "grace_s=0.3")
-    if workers > 1:
-        supervisor.wait_for_workers()
-    with supervisor.begin_request() as connection:
-        supervisor.process.terminate()
-        answer = read_all(connection)
-    assert answer.startswith(b"HTTP/1.1 503 "), answer
-    assert b"urn:mmhash:problem:draining" in answer
-    assert supervisor.process.wait(60) == 0
-    assert "Traceback" not in supervisor.log.text
+    wait_until(lambda: not any(map(runs, processes)))
+    assert start("--processes", "2", port=supervisor.port).wait_for_processes()
 
 
 HANGING = """
 import sys, time
 import mmhash_service.server.server as server
 import mmhash_service.server.supervisor as supervisor
-from mmhash_service.app import create_app
+from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 
 def create(settings, models):
@@ -215,17 +177,17 @@ if __name__ == "__main__":
 """
 
 
-def test_a_hung_worker_exits_too(tmp_path: Path) -> None:
+def test_a_hung_process_exits_too(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(HANGING)
     supervisor = Supervisor(program=[sys.executable, str(program)])
     try:
         supervisor.wait_until_listening()
-        workers = supervisor.wait_for_workers()
+        processes = supervisor.wait_for_processes()
         with pytest.raises(httpx.ReadTimeout):
             httpx.get(f"{supervisor.url}/hang", timeout=1)
         supervisor.process.kill()
-        wait_until(lambda: not any(map(runs, workers)))
+        wait_until(lambda: not any(map(runs, processes)))
     finally:
         supervisor.kill()
 
@@ -235,17 +197,17 @@ def test_the_next_supervisor_removes_what_a_killed_one_left(tmp_path: Path) -> N
     killed = Supervisor("--processes", "2", settings={"grace_s": 0.2}, env=env)
     try:
         killed.wait_until_listening()
-        killed.wait_for_workers()
+        killed.wait_for_processes()
         (orphan,) = tmp_path.glob("mmhash-metrics-*")
         killed.process.kill()
-        killed.log.join()  # its workers have exited too
+        killed.log.join()  # its processes have exited too
     finally:
         killed.kill()
     os.utime(orphan, (0, 0))
     started = Supervisor("--processes", "2", env=env)
     try:
         started.wait_until_listening()
-        started.wait_for_workers()
+        started.wait_for_processes()
         (folder,) = tmp_path.glob("mmhash-metrics-*")
         assert folder != orphan
         started.stop()

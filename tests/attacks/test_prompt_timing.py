@@ -3,19 +3,16 @@
 A model's caches of token ids have a space for each tenant.
 """
 
-import base64
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import mmhash
-from mmhash_service.app import create_app
 from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 from tests.support import in_process, prompt_models
-from tests.support.images import encode_noise
 
 TENANTS = {"acme": "11" * 32, "umbrella": "22" * 32}
 SECRETS = {None, b"\x11" * 32, b"\x22" * 32}
@@ -63,19 +60,3 @@ def test_a_text_of_one_tenant_is_not_cached_for_another(planner: Any, path: str)
     assert encoder._words._known.keys() == SECRETS
     words = [known.keys() for known in encoder._words._known.values()]
     assert words[0] == words[1] == words[2] != set()
-
-
-def test_tenants_have_the_tokens_of_all_and_keys_of_their_own(planner: Any) -> None:
-    client, _ = planner
-    content = encode_noise("PNG", size=(64, 48))
-    url = "data:image/png;base64," + base64.b64encode(content).decode()
-    request = chat({"type": "image_url", "image_url": {"url": url}})
-    tokens = []
-    for tenant, secret in [(None, None), *((one, bytes.fromhex(TENANTS[one])) for one in TENANTS)]:
-        key = mmhash.key(content, tenant=secret).hex()
-        answer = post(client, PATHS[0], tenant, request)
-        assert answer["items"][0]["key"] == key
-        tokens.append(answer["token_ids"])
-        routed = post(client, "/route", tenant, request)["request"]
-        assert routed == answer["request"]
-    assert tokens[0] == tokens[1] == tokens[2]

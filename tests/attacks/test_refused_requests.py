@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from mmhash_service.gateway.app import create_gateway
 from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.http.gateway import create_gateway
 from mmhash_service.settings import Settings
 from tests.support.gateway import engines, gateway_before
 from tests.support.in_process import running

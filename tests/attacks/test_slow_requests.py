@@ -8,12 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
+from mmhash_service.gateway.worker import EJECT_AFTER
 from tests.support.gateway import engines, gateway_before
 
-EJECT_AFTER = 3
 SETTINGS = {
     "gateway.worker_timeout_s": "1",
-    "gateway.eject_after": str(EJECT_AFTER),
     "gateway.health_interval_s": "3600",  # a probe that succeeds would make the others harmless
 }
 

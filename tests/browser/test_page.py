@@ -21,7 +21,7 @@ from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 import mmhash
 from mmhash.engines import request_fields
-from mmhash.engines.registry import known_in_requests
+from mmhash.engines.registry import known
 from tests.support.service import serving
 
 pytestmark = pytest.mark.slow
@@ -31,7 +31,7 @@ API_KEY = "zweiter Schl\u00fcssel"
 
 def newest() -> list[str]:
     """Return the newest release of each engine, as `vllm@0.33.0`."""
-    return [f"{name}@{known[-1].split(' to ')[-1]}" for name, known in known_in_requests().items()]
+    return [f"{name}@{known[-1].split(' to ')[-1]}" for name, known in known().items()]
 
 
 def picture(size: tuple[int, int] = (48, 32), blue: int = 90) -> Image.Image:

@@ -9,12 +9,12 @@ from pathlib import Path
 from pydantic_settings import BaseSettings
 
 from mmhash.engines.registry import ENGINES
-from mmhash_service.api.problems import PROBLEMS
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.guard.middleware import _PROBLEMS as GUARD_PROBLEMS
 from mmhash_service.guard.settings import GuardSettings
-from mmhash_service.runtime.metrics import REGISTRY
+from mmhash_service.problems.catalogue import PROBLEMS
 from mmhash_service.settings import Settings
+from mmhash_service.telemetry.metrics import REGISTRY
 from tests.support.setting_rows import row_of
 
 DOCS = Path(__file__).parents[2] / "docs"

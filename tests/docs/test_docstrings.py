@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import mmhash
-from mmhash_service.app import create_app
+from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 from tests.support.in_process import running
 

@@ -63,7 +63,7 @@ def test_the_program_that_hashes_in_place(folder: Path) -> None:
 
 
 def test_there_is_an_example_of_each_call() -> None:
-    from mmhash_service.app import create_app
+    from mmhash_service.http.app import create_app
 
     shown = {re.sub(r".*8780|[?'].*", "", command, flags=re.DOTALL) for command, _ in EXAMPLES}
     # The probes are alike, metrics are no JSON, and /info changes with each setting and release.
@@ -72,7 +72,7 @@ def test_there_is_an_example_of_each_call() -> None:
 
 
 def test_every_metric_is_in_the_table() -> None:
-    from mmhash_service.runtime.metrics import REGISTRY
+    from mmhash_service.telemetry.metrics import REGISTRY
 
     for family in REGISTRY.collect():
         assert re.search(rf"^\| {family.name}(_total)? \| [a-z, ]*\| ", METRICS, re.MULTILINE)

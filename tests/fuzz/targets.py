@@ -33,8 +33,6 @@ from mmhash.kvindex.zmtp import Decoder
 from mmhash.prompts.headers import read_size
 from mmhash.tags import TAGS_MEMBER, open_tag, sign_tag
 from mmhash.transport import handles
-from mmhash_service.api.problems import Problem
-from mmhash_service.app import create_app
 from mmhash_service.bodies.parsing import (
     parse_base64,
     parse_media_type,
@@ -42,26 +40,28 @@ from mmhash_service.bodies.parsing import (
 from mmhash_service.decoder.images import decode_image
 from mmhash_service.decoder.messages import Refused
 from mmhash_service.decoder.pool import pixels_of
-from mmhash_service.engines import parse_engines
 from mmhash_service.fetch.data import read_data_url
 from mmhash_service.fetch.hosts import HostAllowlist
 from mmhash_service.fetch.local import open_file
 from mmhash_service.fetch.validators import validator_of
-from mmhash_service.guard.caller_hashes import RefusedError, strip_unverified_hashes
+from mmhash_service.guard.caller_hashes import RequestRefusedError, strip_unverified_hashes
+from mmhash_service.http.app import create_app
 from mmhash_service.items.context import RequestContext
+from mmhash_service.items.engines import parse_engines
 from mmhash_service.items.hashed import HashedItem
 from mmhash_service.items.multipart import MultipartReader
 from mmhash_service.items.readers import Reader, StreamReader
 from mmhash_service.items.safetensors import SafetensorsReader
+from mmhash_service.limits.capacity import Limits
 from mmhash_service.memo.entries import Fetched, Pixels, SealedEntry, pack, unpack
-from mmhash_service.runtime.capacity import Limits
+from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
 
 # Now, and not at the first image: what is imported later is not instrumented.
 Image.init()
 
 # Any other exception is a bug.
-ALLOWED: tuple[type[Exception], ...] = (Problem, MMHashError, RefusedError)
+ALLOWED: tuple[type[Exception], ...] = (Problem, MMHashError, RequestRefusedError)
 
 Target = Callable[[bytes], None]
 
@@ -303,7 +303,7 @@ def guard_rewriting(data: bytes) -> None:
     body = b'{"mmhash_tags":[],"a":' + data + b"}"
     try:
         written = strip_unverified_hashes(body, lambda _: _VOUCHED, refuse=False)
-    except RefusedError:
+    except RequestRefusedError:
         return
     assert written is not None
     before, after = (

@@ -8,7 +8,7 @@ import pytest
 
 import mmhash
 from mmhash.media import recipe_key
-from mmhash_service.app import create_app
+from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 from tests.support.clips import make_audio, make_video
 from tests.support.in_process import running

@@ -1,4 +1,4 @@
-"""The metrics port, and what it shows of one worker and of several."""
+"""The metrics port, and what it shows of one process and of several."""
 
 import re
 from collections import Counter
@@ -15,13 +15,13 @@ KEY = "a key"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
-def test_the_port_has_the_metrics_without_a_key_and_nothing_else(workers: int) -> None:
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_port_has_the_metrics_without_a_key_and_nothing_else(count: int) -> None:
     port = free_port()
     digests = [blake3(KEY.encode()).hexdigest()]
     settings = {"metrics_port": str(port), "api_key_digests": digests}
     with (
-        serving("--processes", str(workers), settings=settings) as service,
+        serving("--processes", str(count), settings=settings) as service,
         httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as scraper,
         service.new_client() as client,
     ):
@@ -40,5 +40,5 @@ def test_the_port_has_the_metrics_without_a_key_and_nothing_else(workers: int) -
         names.keys()
     )
     (processes,) = re.findall(r"^mmhash_processes (\S+)", text, re.MULTILINE)
-    # Each worker has at least two decoders; several have a supervisor.
-    assert float(processes) >= workers + (workers > 1)
+    # Each process has at least two decoders; several have a supervisor.
+    assert float(processes) >= count + (count > 1)

@@ -38,9 +38,9 @@ def plan(client: httpx.Client) -> list[int]:
     return ids
 
 
-def plan_by(service: Service, worker: int) -> list[int]:
-    """The plan by one worker: the others do not run meanwhile."""
-    others = [pid for pid in service.workers if pid != worker]
+def plan_by(service: Service, process: int) -> list[int]:
+    """The plan by one process: the others do not run meanwhile."""
+    others = [pid for pid in service.server_pids if pid != process]
     for pid in others:
         os.kill(pid, signal.SIGSTOP)
     try:
@@ -61,16 +61,16 @@ def change_template(folder: Path) -> None:
     replacement.rename(path)
 
 
-@pytest.mark.parametrize("workers", [pytest.param("1", marks=pytest.mark.slow), "2"])
-def test_sighup_reads_the_models_again_and_drops_no_request(folder: Path, workers: str) -> None:
+@pytest.mark.parametrize("processes", [pytest.param("1", marks=pytest.mark.slow), "2"])
+def test_sighup_reads_the_models_again_and_drops_no_request(folder: Path, processes: str) -> None:
     settings: dict[str, Any] = {"models": {"tiny": str(folder)}}
-    with serving("--processes", workers, settings=settings) as service:
+    with serving("--processes", processes, settings=settings) as service:
         with service.new_client() as client:
             before = plan(client)
         running = service.begin_request()
         change_template(folder)
         service.process.send_signal(signal.SIGHUP)
-        service.log.wait_for("model tiny is read again", int(workers))
+        service.log.wait_for("model tiny is read again", int(processes))
         with service.new_client() as client:
             assert len(plan(client)) < len(before)
             wait_for_ready(client)
@@ -80,35 +80,35 @@ def test_sighup_reads_the_models_again_and_drops_no_request(folder: Path, worker
         assert "draining" not in service.log.text
 
 
-def replace_worker(service: Service) -> int:
-    """Kill one of two workers, and return the next one when it runs."""
-    old, other = service.workers
+def replace_process(service: Service) -> int:
+    """Kill one of two processes, and return the next one when it runs."""
+    old, other = service.server_pids
     os.kill(old, signal.SIGKILL)
-    wait_until(lambda: old not in service.workers and len(service.workers) == 2)
-    (new,) = {*service.workers} - {other}
+    wait_until(lambda: old not in service.server_pids and len(service.server_pids) == 2)
+    (new,) = {*service.server_pids} - {other}
     wait_until(lambda: handles_signals(new))
     return new
 
 
-def test_a_new_worker_has_the_models_of_the_others(folder: Path) -> None:
-    """Each worker read them by itself: 0.5 s of CPU and 124 MB for a tokenizer of 150000 tokens."""
+def test_a_new_process_has_the_models_of_the_others(folder: Path) -> None:
+    """Each process read them by itself: 0.5 s of CPU and 124 MB for a tokenizer of 150000 tokens."""
     with serving("--processes", "2", settings={"models": {"tiny": str(folder)}}) as service:
         with service.new_client() as client:
             before = plan(client)
             assert count(client, "mmhash_model_loads_total", result="loaded") == 2
         change_template(folder)  # without a SIGHUP
-        assert plan_by(service, replace_worker(service)) == before
+        assert plan_by(service, replace_process(service)) == before
         service.process.send_signal(signal.SIGHUP)
         service.log.wait_for("model tiny is read again", 2)
-        assert len(plan_by(service, replace_worker(service))) < len(before)
+        assert len(plan_by(service, replace_process(service))) < len(before)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_bad_directory_fails_the_start(folder: Path, workers: str) -> None:
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_bad_directory_fails_the_start(folder: Path, processes: str) -> None:
     (folder / "config.json").write_text('{"model_type": "unheard-of"}')
     done = subprocess.run(
-        [*COMMAND, "--processes", workers, "--set", f'models={{"tiny": "{folder}"}}'],
+        [*COMMAND, "--processes", processes, "--set", f'models={{"tiny": "{folder}"}}'],
         capture_output=True,
         text=True,
         check=False,

@@ -42,9 +42,9 @@ def status(client: httpx.Client, key: str, tenant: str | None = None, query: str
     return client.post(f"/hash{query}", content=BODY["content"], headers=headers).status_code
 
 
-def reload(service: Service, workers: int, pattern: str = "settings are read again") -> None:
+def reload(service: Service, processes: int, pattern: str = "settings are read again") -> None:
     service.process.send_signal(signal.SIGHUP)
-    service.log.wait_for(pattern, workers)
+    service.log.wait_for(pattern, processes)
 
 
 @contextmanager
@@ -68,10 +68,10 @@ def under_load(service: Service) -> Iterator[list[int]]:
             each.result()
 
 
-@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_a_reload_replaces_keys_tenants_and_secrets_under_load(file: Path, workers: int) -> None:
+@pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_a_reload_replaces_keys_tenants_and_secrets_under_load(file: Path, processes: int) -> None:
     with (
-        serving("--processes", str(workers), "--config", str(file), env=environment()) as service,
+        serving("--processes", str(processes), "--config", str(file), env=environment()) as service,
         service.new_client() as client,
     ):
         assert [status(client, key) for key in (OLD, NEW, BOTH)] == [200, 401, 200]
@@ -80,11 +80,11 @@ def test_a_reload_replaces_keys_tenants_and_secrets_under_load(file: Path, worke
                 before = len(statuses)
                 wait_until(lambda before=before: len(statuses) > before + 20)
                 write(file, [NEW, BOTH], {"umbrella": secret}, [])
-                reload(service, workers)
+                reload(service, processes)
             before = len(statuses)
             wait_until(lambda: len(statuses) > before + 20)
         assert set(statuses) == {200}
-        for _ in range(4 * workers):  # each by a new connection, which any worker accepts
+        for _ in range(4 * processes):  # each by a new connection, which any process accepts
             with service.new_client() as other:
                 assert [status(other, key) for key in (OLD, NEW)] == [401, 200]
                 assert status(other, NEW, "acme") == 403
@@ -98,7 +98,7 @@ def test_a_reload_replaces_keys_tenants_and_secrets_under_load(file: Path, worke
     ("text", "reason"),
     [
         ("api_key_digests = [", "Invalid value|array"),
-        ('api_key_digests = ["zz"]', "api_key_digests: .*64 hex digits"),
+        ('api_key_digests = ["zz"]', "api_key_digests.*match pattern"),
         ("", "only a restart switches API keys on or off"),
     ],
 )

@@ -39,7 +39,7 @@ def service() -> Iterator[Service]:
 
 
 def accepts_requests(url: str) -> bool:
-    """Return True unless the worker that answers drains; its decoders may still be starting."""
+    """Return True unless the process that answers drains; its decoders may still be starting."""
     headers = {"content-type": "application/octet-stream"}
     return httpx.post(f"{url}/hash", content=b"abc", headers=headers, timeout=60).is_success
 
@@ -132,7 +132,7 @@ def test_a_unix_socket_is_its_owner_s_alone(tmp_path: Path) -> None:
         assert not path.exists()
 
 
-def test_several_workers_answer_count_together_and_stop_together() -> None:
+def test_several_processes_answer_count_together_and_stop_together() -> None:
     with serving("--processes", "2") as service:
         headers = {"content-type": "application/octet-stream"}
         calls = 40
@@ -146,13 +146,13 @@ def test_several_workers_answer_count_together_and_stop_together() -> None:
         }
         for _ in range(4):
             with service.new_client() as client:
-                # A worker counts a request after its response, and another one may be asked before.
+                # A process counts a request after its response, and another one may be asked before.
                 wait_until(lambda: wanted <= set(client.get("/metrics").text.splitlines()))
         service.stop()
 
 
 @pytest.mark.parametrize("is_threaded", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_workers_are_forked_unless_another_thread_may_hold_a_lock(
+def test_processes_are_forked_unless_another_thread_may_hold_a_lock(
     is_threaded: bool, tmp_path: Path
 ) -> None:
     program = tmp_path / "program.py"
@@ -165,19 +165,19 @@ def test_workers_are_forked_unless_another_thread_may_hold_a_lock(
             assert client.get("/version").status_code == 200
             wait_until(lambda: count(client, "mmhash_requests_total", call="/version") == 1)
         # The one that has answered runs the program that it will run.
-        workers = service.workers
-        assert any(b"spawn_main" in command_line(pid) for pid in workers) == is_threaded
-        os.kill(workers[0], signal.SIGKILL)
-        service.log.wait_for(f"worker {workers[0]} exited with -9")
+        processes = service.server_pids
+        assert any(b"spawn_main" in command_line(pid) for pid in processes) == is_threaded
+        os.kill(processes[0], signal.SIGKILL)
+        service.log.wait_for(f"process {processes[0]} exited with -9")
         with service.new_client() as client:
-            # The next worker and the others count in files of their own.
-            wait_until(lambda: count(client, "mmhash_worker_restarts_total") == 1)
+            # The next process and the others count in files of their own.
+            wait_until(lambda: count(client, "mmhash_process_restarts_total") == 1)
             assert count(client, "mmhash_requests_total", call="/version") == 1
         service.stop()
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_is_replaced_and_its_calls_are_not_counted_on() -> None:
+def test_a_process_that_is_killed_is_replaced_and_its_calls_are_not_counted_on() -> None:
     with serving("--processes", "2") as service:
         host, port = service.address
         url = f"http://{host}:{port}"
@@ -185,11 +185,11 @@ def test_a_worker_that_is_killed_is_replaced_and_its_calls_are_not_counted_on() 
         calls = "mmhash_calls_in_progress 1.0"
         assert calls in httpx.get(f"{url}/metrics", timeout=60).text
         # Which of them has the call is not known: both are killed.
-        for worker in service.workers:
-            os.kill(worker, signal.SIGKILL)
+        for process in service.server_pids:
+            os.kill(process, signal.SIGKILL)
         log = service.log.wait_for("exited with -9", 2)
         assert all("restart at once" in match.string for match in log)
-        # The listener is still there: who connects now waits for the next worker.
+        # The listener is still there: who connects now waits for the next process.
         assert "mmhash_calls_in_progress 0.0" in httpx.get(f"{url}/metrics", timeout=60).text
         with connection, suppress(ConnectionResetError):
             assert connection.recv(1) == b""
@@ -197,7 +197,7 @@ def test_a_worker_that_is_killed_is_replaced_and_its_calls_are_not_counted_on() 
 
 
 @pytest.mark.slow
-def test_a_signal_to_one_worker_drains_and_replaces_it() -> None:
+def test_a_signal_to_one_process_drains_and_replaces_it() -> None:
     # The requests wait for longer than a body may stall, if the machine is busy.
     with serving("--processes", "2", settings={"stall_timeout_s": 300}) as service:
         host, port = service.address
@@ -205,7 +205,7 @@ def test_a_signal_to_one_worker_drains_and_replaces_it() -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             assert httpx.get(f"{url}/version", timeout=60).status_code == 200
             connections = [service.begin_request() for _ in range(8)]
-            pids = service.workers
+            pids = service.server_pids
             while not handles_signals(pids[0]):  # it is still importing
                 time.sleep(0.01)
             os.kill(pids[0], number)
@@ -217,12 +217,12 @@ def test_a_signal_to_one_worker_drains_and_replaces_it() -> None:
                 connection.sendall(b"def")
                 assert b"HTTP/1.1 200 " in connection.recv(65536)
                 connection.close()
-            service.log.wait_for(f"worker {pids[0]} exited with 0", 1)
+            service.log.wait_for(f"process {pids[0]} exited with 0", 1)
         service.stop()
 
 
 @pytest.mark.slow
-def test_a_worker_that_keeps_failing_is_restarted_ever_more_slowly(tmp_path: Path) -> None:
+def test_a_process_that_keeps_failing_is_restarted_ever_more_slowly(tmp_path: Path) -> None:
     program, broken = tmp_path / "program.py", tmp_path / "broken"
     program.write_text(PROGRAM.replace("HOOK", CRASH.replace("PATH", str(broken))))
     broken.touch()
@@ -238,11 +238,11 @@ def test_a_worker_that_keeps_failing_is_restarted_ever_more_slowly(tmp_path: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_the_end_of_the_terminal_drains(workers: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_the_end_of_the_terminal_drains(processes: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.touch()
-    command = [sys.executable, "-m", "mmhash", "serve", "--port", "0", "--processes", workers]
+    command = [sys.executable, "-m", "mmhash", "serve", "--port", "0", "--processes", processes]
     child, terminal = pty.fork()
     if child == 0:  # the leader of a session that has the terminal
         file = os.open(log, os.O_WRONLY | os.O_APPEND)
@@ -290,7 +290,7 @@ def test_a_unix_socket_is_not_taken_from_a_server_that_uses_it(tmp_path: Path) -
 PROGRAM = """
 import os, threading, time
 import mmhash_service.server.server as server
-from mmhash_service.app import create_app
+from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 
 def create(settings, models):

@@ -253,5 +253,5 @@ def guard_settings(engine: str) -> dict[str, str]:
     return {
         "MMHASH_GUARD_ENGINE": engine,
         "MMHASH_GUARD_SECRETS": json.dumps([SECRET.hex()]),
-        "MMHASH_GUARD_TENANT_HEADER": "true",
+        "MMHASH_GUARD_TENANT": "@header",
     }

@@ -14,7 +14,6 @@ COLUMNS = (
     "same pixels, other format",
     "salt",
     "video",
-    "audio",
     "LoRA",
 )
 

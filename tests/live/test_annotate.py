@@ -12,23 +12,13 @@ from typing import Any, NamedTuple
 import pytest
 from fastapi.testclient import TestClient
 
-from mmhash_service.app import create_app
+from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 from tests.live import prompts
 from tests.live.engines import Engine, only
-from tests.live.prompts import IMAGE_TEXT, Media, image, video
+from tests.live.prompts import IMAGE_TEXT, Media, image
 
 RELEASES = ("vllm@0.32.0", "sglang@0.5.23")
-
-TOOLS = [
-    {
-        "type": "function",
-        "function": {
-            "name": "find",
-            "parameters": {"type": "object", "properties": {"uuid": {"type": "string"}}},
-        },
-    }
-]
 
 
 class Web(NamedTuple):
@@ -112,15 +102,6 @@ def test_formats_share_a_prefix_by_pixels(engine: Engine, service: TestClient) -
     assert _send(engine, service, _body(engine, bmp, text=text))[0] >= picture.tokens
 
 
-def test_formats_do_not_share_by_bytes(engine: Engine, service: TestClient) -> None:
-    picture, text = image(), "b" * 100
-    bmp = picture.as_format("BMP")
-    assert _send(engine, service, _body(engine, picture, text=text), of="bytes")[0] == 0
-    assert _send(engine, service, _body(engine, bmp, text=text), of="bytes")[0] == 0
-    again = _send(engine, service, _body(engine, picture, text=text), of="bytes")[0]
-    assert again >= picture.tokens
-
-
 @pytest.mark.parametrize(
     ("name", "one", "other"),
     [
@@ -139,16 +120,6 @@ def test_options_have_keys_of_their_own(
     assert _send(engine, service, second)[0] == 0
     assert _send(engine, service, first)[0] >= picture.tokens
     assert _send(engine, service, second)[0] >= picture.tokens
-
-
-@only("vllm")
-def test_tools_stay(engine: Engine, service: TestClient) -> None:
-    picture, text = image(), "d" * 100
-    body = _body(engine, picture, text=text, tools=TOOLS, tool_choice="none")
-    assert _send(engine, service, body)[0] == 0
-    cached, annotated = _send(engine, service, body)
-    assert cached >= picture.tokens
-    assert annotated["tools"] == TOOLS
 
 
 # Random frames as a file, written by the decoder that the engine reads it with.
@@ -192,35 +163,3 @@ def test_images_by_url(engine: Engine, service: TestClient, web: Web) -> None:
     # The same pixels, sent in the request.
     inline = _body(engine, picture.as_format("BMP"), text=text)
     assert _send(engine, service, inline)[0] >= picture.tokens
-
-
-@only("vllm")
-@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
-def test_other_routes_get_no_hashes(engine: Engine, service: TestClient, path: str) -> None:
-    """/annotate refuses media in requests of other routes, which take no hash."""
-    picture = image()
-    message: dict[str, Any] = {"role": "user"}
-    if path == "/v1/responses":
-        message["content"] = [{"type": "input_image", "image_url": picture.url}]
-        body = {"model": "tiny", "max_output_tokens": 1, "store": False, "input": [message]}
-    else:
-        data = picture.url.partition(",")[2]
-        source = {"type": "base64", "media_type": "image/png", "data": data}
-        message["content"] = [{"type": "image", "source": source}]
-        body = {"model": "tiny", "max_tokens": 1, "messages": [message]}
-    assert engine.post(path, body).status_code == 200
-    answer = service.post("/annotate", params={"engine": engine.spelling}, json=body)
-    assert answer.status_code == 422
-    problem = answer.json()["type"].removeprefix("urn:mmhash:problem:")
-    assert problem == "no-field"
-
-
-@only("vllm")
-def test_a_video_of_frames_gets_no_hash(engine: Engine, service: TestClient) -> None:
-    """The engine takes frames with commas between them, which are not one file in base64."""
-    part = prompts.part(video(), None)
-    body = {"messages": [{"role": "user", "content": [part]}]}
-    answer = service.post("/annotate", params={"engine": engine.spelling}, json=body)
-    assert answer.status_code == 200
-    assert answer.json() == {"request": body, "items": []}
-    engine.chat(answer.json()["request"])

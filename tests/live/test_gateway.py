@@ -79,22 +79,12 @@ def chat(messages: Any, **options: Any) -> Call:
 CALLS: dict[str, Call] = {
     "chat": chat(TEXT),
     "chat with an image": chat(IMAGE),
-    "chat, several choices": chat(TEXT, n=2),
-    "chat, log-probabilities": chat(TEXT, logprobs=True, top_logprobs=2),
     "stream": chat(TEXT, stream=True, stream_options={"include_usage": True}),
     "stream with an image": chat(IMAGE, stream=True),
     "tools": chat(TEXT, tools=[TOOL], tool_choice="none"),
-    "a required tool": chat(TEXT, tools=[TOOL], tool_choice="required"),
     "completion": lambda client: client.completions.create(prompt="Once upon", **SETTLED),
-    "completion of token ids": lambda client: client.completions.create(
-        prompt=[1, 2, 3], **SETTLED
-    ),
     "models": lambda client: client.models.list(),
-    "one model": lambda client: client.models.retrieve("tiny"),
-    "embeddings": lambda client: client.embeddings.create(model="tiny", input="a text"),
     "error: unknown model": chat(TEXT, model="other"),
-    "error: too long": chat([{"role": "user", "content": "word " * 4000}]),
-    "error: a wrong type": chat("no list"),
     "error: an unknown path": lambda client: client.get("/nothing", cast_to=object),
 }
 

@@ -170,22 +170,6 @@ def test_hash_without_media(engine: Engine) -> None:
 
 
 @only("vllm")
-def test_long_hash(engine: Engine) -> None:
-    """One long uuid for two images."""
-
-    def make(side: Side) -> Attack:
-        long = secrets.token_hex(5000)
-        body = prompts.body(engine, Prompt((image(),)))
-        content = body["messages"][0]["content"]
-        content[0]["uuid"] = long
-        assert side.post(_route(engine), body, "victim").status_code == 200
-        content[0] = prompts.part(image(), long)
-        return Attack(_route(engine), body)
-
-    _try(engine, "uuid of 10000 characters", make)
-
-
-@only("vllm")
 def test_encoder_peer(engine: Engine) -> None:
     """The attacker names a peer that has the victim's encoder output."""
 
@@ -274,75 +258,6 @@ def _saved(tensor: torch.Tensor) -> str:
     return b64encode(buffer.getvalue()).decode()
 
 
-@only("vllm")
-def test_embeddings_as_prompt(engine: Engine) -> None:
-    """The attacker sends as many embeddings as the victim's prompt has tokens."""
-
-    def make(side: Side) -> Attack:
-        ids = side.store(Prompt())
-        rows = torch.randn(len(ids), 128)
-        body = {"model": "tiny", "max_tokens": 1, "prompt_embeds": _saved(rows)}
-        return Attack("/v1/completions", body)
-
-    _try(engine, "prompt_embeds", make)
-
-
-@only("vllm")
-@pytest.mark.parametrize("name", ["kwargs_data", "mm_metadata"])
-def test_features_without_hashes(engine: Engine, name: str) -> None:
-    """The attacker sends features in the victim's place, and no hashes."""
-
-    def make(side: Side) -> Attack:
-        ids = side.store(Prompt((image(),)))
-        ((start, end),) = prompts.runs(engine, ids)
-        features = {
-            "mm_placeholders": {"image": [{"offset": start, "length": end - start}]},
-            name: {"image": [None]},
-        }
-        body = {"model": "tiny", "token_ids": ids, "features": features}
-        return Attack("/inference/v1/generate", body | {"sampling_params": {"max_tokens": 1}})
-
-    _try(engine, f"{name} of features without mm_hashes", make)
-
-
-@only("vllm")
-def test_earlier_response(engine: Engine) -> None:
-    """The attacker continues a response of the victim's; the store is off, as by default."""
-
-    def make(side: Side) -> Attack:
-        body = {"model": "tiny", "input": secrets.token_hex(120), "max_output_tokens": 16}
-        answer = side.post("/v1/responses", body, "victim")
-        assert answer.status_code == 200, answer.text[:2000]
-        return Attack("/v1/responses", body | {"previous_response_id": answer.json()["id"]})
-
-    _try(engine, "previous_response_id", make)
-
-
-# Fields by which a caller names a request, a replica or, in the Python API, an item.
-NAMES: dict[str, Callable[[str, str], dict[str, Any]]] = {
-    "multi_modal_uuids": lambda uuid, _: {"multi_modal_uuids": {"image": [uuid]}},
-    "request_id": lambda _, request: {"request_id": request},
-    "data_parallel_rank": lambda *_: {"data_parallel_rank": 0},
-}
-
-
-@only("vllm")
-@pytest.mark.parametrize("name", NAMES)
-def test_name(engine: Engine, name: str) -> None:
-    """The attacker sends its own image, and names the victim's request or item beside it."""
-
-    def make(side: Side) -> Attack:
-        victim, request = Prompt((image(),)), secrets.token_hex(8)
-        body = prompts.body(engine, victim) | {"request_id": request}
-        body["mmhash_tags"] = prompts.tags(engine, victim, "victim")
-        assert side.post(_route(engine), body, "victim").status_code == 200
-        body["messages"][0]["content"][0] = prompts.part(image(), None)
-        body |= NAMES[name](vllm.uuid(victim.media[0].key), request)
-        return Attack(_route(engine), body)
-
-    _try(engine, name, make)
-
-
 @only("sglang")
 @pytest.mark.parametrize("place", ["mm_content_hashes", "image_data", "image_url"])
 def test_content_hash(engine: Engine, place: str) -> None:
@@ -381,7 +296,7 @@ def _with_content_hash(
 
 
 @only("sglang")
-@pytest.mark.parametrize("fields", ["hash", "hash and pad_value", "pad_values", "identity"])
+@pytest.mark.parametrize("fields", ["hash", "hash and pad_value"])
 @pytest.mark.parametrize("format_", ["processor_output", "precomputed_embedding"])
 def test_preset_hash(engine: Engine, fields: str, format_: str) -> None:
     """The attacker sends features of its own with the victim's hash preset."""
@@ -394,8 +309,6 @@ def test_preset_hash(engine: Engine, fields: str, format_: str) -> None:
         presets: dict[str, dict[str, Any]] = {
             "hash": {"hash": key.u64},
             "hash and pad_value": {"hash": key.u64, "pad_value": pads[0]},
-            "pad_values": {"pad_values": pads},
-            "identity": {"identity": key.hex()},
         }
         is_pixels = format_ == "processor_output"
         name = "pixel_values" if is_pixels else "feature"
@@ -415,38 +328,6 @@ def test_preset_hash(engine: Engine, fields: str, format_: str) -> None:
         return Attack("/generate", body)
 
     _try(engine, f"preset {fields} of {format_}", make)
-
-
-# Fields by which a caller names a peer, a transfer or an adapter; this engine has none of them.
-PEERS: dict[str, dict[str, Any]] = {
-    "bootstrap_*": {
-        "bootstrap_host": "127.0.0.1",
-        "bootstrap_port": 9,
-        "bootstrap_room": 1,
-        "bootstrap_pair_key": "a",
-        "decode_tp_size": 1,
-    },
-    "disagg_prefill_dp_rank": {"disagg_prefill_dp_rank": 0},
-    "routed_dp_rank": {"routed_dp_rank": 0},
-    "encoder_urls": {"encoder_urls": ["http://127.0.0.1:9"], "need_wait_for_mm_inputs": True},
-    "kv_hints": {"kv_hints": []},
-    "lora_id": {"lora_id": "a"},
-    "http_worker_ipc": {"http_worker_ipc": "ipc:///nowhere"},
-}
-
-
-@only("sglang")
-@pytest.mark.parametrize("name", PEERS)
-def test_peer(engine: Engine, name: str) -> None:
-    """The attacker sends its own image, and names a peer that would have the victim's pages."""
-
-    def make(side: Side) -> Attack:
-        prompt = _as_victims(side)
-        body = prompts.body(engine, prompt) | PEERS[name]
-        del body["mm_hashes"]
-        return Attack("/generate", body)
-
-    _try(engine, name, make)
 
 
 @only("sglang")

@@ -86,10 +86,6 @@ def test_video(engine: Engine) -> None:
     _check(engine, "video", Prompt((video() if engine.name == "vllm" else film(),)))
 
 
-def test_audio(engine: Engine) -> None:
-    _not_run(engine, "audio", "Qwen2-VL takes none")
-
-
 def test_lora(engine: Engine) -> None:
     if not engine.loras:
         _not_run(engine, "LoRA", "its adapters need pinned memory, so a GPU")

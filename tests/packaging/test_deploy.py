@@ -58,10 +58,6 @@ def environment(container: Document) -> dict[str, str]:
     return {each["name"]: each["value"] for each in container.get("env", ())}
 
 
-def mounts(container: Document) -> dict[str, str]:
-    return {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
-
-
 def sidecar(path: Path) -> tuple[Document, Document, Document]:
     """The pod, mmhash in it and the engine in it."""
     pod = next(found["spec"] for found in documents(path) if found["kind"] == "Pod")

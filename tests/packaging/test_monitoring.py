@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from mmhash_service.app import create_app
 from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 from tests.support.in_process import running
 

@@ -23,7 +23,7 @@ IMPORTS = {
     "client": "mmhash.client",
     "cuda": "mmhash.cuda",
     "ray": "mmhash.ray",
-    "service": "mmhash_service.app",
+    "service": "mmhash_service.http.app",
     "torch": "torch",
 }
 PROGRAM = """

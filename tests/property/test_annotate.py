@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import mmhash
 from mmhash.engines import sglang
-from mmhash_service.app import create_app
+from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 from tests.support.in_process import start_decoders_late
 

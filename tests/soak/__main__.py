@@ -238,11 +238,11 @@ class HashLoad(Load):
             [
                 self._hash("invalid-base64", json={"items": [{"kind": "bytes", "data": "a"}]}),
                 self._hash(
-                    "wrong-length", content=b"abc", headers={"Content-Type": RAW},
+                    "invalid-tensor", content=b"abc", headers={"Content-Type": RAW},
                     params={"dtype": "int16", "shape": "2"},
                 ),
                 self._hash(
-                    "unsupported-image", content=b"text" + damaged,
+                    "unsupported-media-type", content=b"text" + damaged,
                     headers={"Content-Type": "image/png"}, params={"of": "pixels"},
                 ),
             ]
@@ -254,7 +254,7 @@ def soak(environment: Environment, seconds: float, rate: float) -> tuple[list[Ou
     service, redis = environment.service, environment.redis
 
     def kill() -> None:
-        os.kill(random.choice(service.workers), signal.SIGKILL)
+        os.kill(random.choice(service.server_pids), signal.SIGKILL)
 
     faults = [Fault(at, "process killed", kill) for at in KILLS]
     faults += between(REDIS_GONE, "Redis gone", redis.kill, redis.start)

@@ -155,7 +155,6 @@ def started(folder: Path) -> Iterator[Environment]:
             "gateway.media_urls": "fetch",
             "gateway.health_interval_s": "0.5",
             "gateway.health_timeout_s": "10",
-            "gateway.connect_timeout_s": "10",
         }
         specs = [worker.specification for worker in workers]
         gateway = gateway_before(specs, settings=settings, env=environment())

@@ -4,12 +4,10 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import pytest
 from redis import Redis
 from redis.exceptions import ConnectionError as NotListening
 
@@ -60,15 +58,3 @@ class RedisServer:
     def thaw(self) -> None:
         """Continue it."""
         self.process.send_signal(signal.SIGCONT)
-
-
-@contextmanager
-def running_redis(folder: Path) -> Iterator[RedisServer]:
-    """Run a plain Redis server; skip the test if there is no redis-server."""
-    if BINARY is None:
-        pytest.skip(NEEDED)
-    server = RedisServer(folder)
-    try:
-        yield server
-    finally:
-        server.kill()

@@ -131,8 +131,8 @@ class Service:
         return url.host, url.port
 
     @property
-    def workers(self) -> list[int]:
-        """The worker processes, without the resource tracker that spawned ones have."""
+    def server_pids(self) -> list[int]:
+        """The server processes, without the resource tracker that spawned ones have."""
         pid = self.process.pid
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         return [int(pid) for pid in children if b"resource_tracker" not in command_line(int(pid))]
@@ -155,7 +155,7 @@ class Service:
             return read_all(connection)
 
     def begin_request(self) -> socket.socket:
-        """Send half of the body of a request that a worker has accepted."""
+        """Send half of the body of a request that a process has accepted."""
         connection = self.connect()
         connection.sendall(BEGIN)
         assert connection.recv(1000).startswith(b"HTTP/1.1 100 ")
@@ -196,7 +196,7 @@ def serving(*arguments: str, **options: Any) -> Iterator[Service]:
 
 
 def handles_signals(pid: int) -> bool:
-    """Return True if a process has a handler for SIGTERM, as a worker that has started."""
+    """Return True if a process has a handler for SIGTERM, as a server process that has started."""
     status = Path(f"/proc/{pid}/status").read_text()
     caught = int(status.partition("SigCgt:")[2].split()[0], 16)
     return bool(caught >> (signal.SIGTERM - 1) & 1)

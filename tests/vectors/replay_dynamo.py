@@ -43,7 +43,7 @@ def replay(case: Case) -> object:
 
 def routing_info(case: Case) -> object:
     tokens = case.input["tokens"]
-    spans = [dynamo.Span(**feature) for feature in case.input["features"]]
+    spans = [dynamo.RoutingSpan(**feature) for feature in case.input["features"]]
     routed = dynamo.routing_tokens(tokens, spans, version=case.version)
     if routed is None:
         return None

@@ -159,7 +159,7 @@ def split(case: Case) -> dict[str, Any]:
     if "grid" in given:
         data[given["grid"]["key"]] = _grid(given["grid"])
     kept = 12345
-    item = sglang.Item(
+    item = sglang.BundleItem(
         modality=given["modality"],
         offsets=[tuple(offset) for offset in given["offsets"]],
         feature=build(given["feature"]) if "feature" in given else None,

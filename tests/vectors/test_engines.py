@@ -7,8 +7,6 @@ import pytest
 from mmhash import MMHashError
 from tests.vectors import (
     replay_dynamo,
-    replay_lmcache,
-    replay_lmdeploy,
     replay_sglang,
     replay_trtllm,
     replay_vllm,
@@ -20,8 +18,6 @@ REPLAYS: dict[str, Callable[[Case], object]] = {
     **replay_vllm.FILES,
     **replay_trtllm.FILES,
     **replay_dynamo.FILES,
-    **replay_lmcache.FILES,
-    **replay_lmdeploy.FILES,
 }
 
 

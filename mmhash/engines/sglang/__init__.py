@@ -3,7 +3,7 @@
 `version` is a release of the engine; without it, the newest that is known.
 """
 
-from mmhash.engines.sglang.bundles import Item, combine_hashes, split_bundle
+from mmhash.engines.sglang.bundles import BundleItem, combine_hashes, split_bundle
 from mmhash.engines.sglang.engine import ENGINE
 from mmhash.engines.sglang.features import file_hash, hash_feature
 from mmhash.engines.sglang.gpu_kernel import gpu_hash
@@ -14,7 +14,6 @@ from mmhash.engines.sglang.identity import (
     parse_content_hash,
 )
 from mmhash.engines.sglang.pads import (
-    Span,
     mm_hash,
     pad_input_ids,
     pad_values,
@@ -38,8 +37,7 @@ __all__ = [
     "ENGINE",
     "LATEST",
     "RELEASES",
-    "Item",
-    "Span",
+    "BundleItem",
     "artifact_key",
     "combine_hashes",
     "content_hash",

@@ -28,7 +28,7 @@ _PATCH_ROWS = frozenset({"patch_pixel_values", "patch_newline_mask"})
 
 
 @dataclass
-class Item:
+class BundleItem:
     """The attributes of the engine's own multimodal item that the split reads."""
 
     modality: Any
@@ -39,7 +39,7 @@ class Item:
     hash: int | None = None
 
 
-_FIELDS = tuple(member.name for member in fields(Item) if member.name != "hash")
+_FIELDS = tuple(member.name for member in fields(BundleItem) if member.name != "hash")
 
 AnyItem = TypeVar("AnyItem")
 

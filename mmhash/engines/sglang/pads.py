@@ -23,7 +23,7 @@ Hash = int | bytes | Digest
 """An item's 64-bit hash, its 32-byte identity, or a key, which stands for its `mm_hash`."""
 
 
-class Span(NamedTuple):
+class _FilledSpan(NamedTuple):
     """The placeholders of an item, from `start` up to but not including `end`."""
 
     start: int
@@ -145,14 +145,14 @@ def _ids(input_ids: Any) -> list[int]:
     return found.tolist()  # type: ignore[no-any-return]
 
 
-def _span(span: Any) -> Span:
+def _span(span: Any) -> _FilledSpan:
     if isinstance(span, engine.Span):
         span = (span.start, span.end, int(span.hash64(), 16))
     parts = checks.listed("a span", span)
     if len(parts) != 3:
         raise InputTypeError("a span is (start, end, hash)")
     start, end = (checks.whole("an end of a span", number, None) for number in parts[:2])
-    return Span(start, end, parts[2])
+    return _FilledSpan(start, end, parts[2])
 
 
 def _pads(item: Hash, recipe: Recipe, version: str) -> list[int]:

@@ -171,7 +171,7 @@ def _ids(tokens: Any) -> tuple[np.ndarray[Any, Any], int]:
 
 
 def _packed(tokens: Sequence[int]) -> np.ndarray[Any, Any]:
-    # 32k tokens: np.array() takes 0.50 ms, an array of 64 bits 0.36 ms, of 32 bits 0.14 ms.
+    # An array of 32 bits takes a third of the time of np.array().
     try:
         return np.frombuffer(array("I", tokens), np.uint32)
     except OverflowError:

@@ -109,7 +109,7 @@ def _item_keys(
         if not items:
             extras += repeat(always or None, len(starts))
         elif recipe.extra_keys == "tagged" and len(items) == 1 and not always:
-            # The usual case without calls for each block: 0.15 µs instead of 0.6 µs.
+            # The usual case without calls for each block, which would take four times as long.
             identifier, offset, _ = items[0]
             if len(starts) > 2:  # the item may begin in the first block
                 alike.append(range(len(extras) + 1, len(extras) + len(starts)))

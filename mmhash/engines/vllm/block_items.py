@@ -46,7 +46,7 @@ def items_of_blocks(
         end = start + block_size
         if start in resumed:
             index = _resumed_index(items, start, recipe)
-        # Runs of equal blocks take 0.1 µs for a block, one after another 1.5 µs.
+        # Runs of equal blocks are found at once: one after another takes far longer.
         is_run = not (lookahead or resumed)
         blocks = _count_equal(items, index, start, block_size, recipe) if is_run else 1
         found, index = _items_of_block(items, index, start, end + lookahead, recipe)

@@ -59,7 +59,7 @@ def _lora(prompt: Prompt, version: str) -> Lora | None:
 
 
 def _block_list(keys: list[bytes]) -> BlockList:
-    # The low 64 bits as of event_id(), of all keys at once: 0.02 µs for each instead of 0.15 µs.
+    # The low 64 bits as of event_id(), of all keys at once.
     words = np.frombuffer(b"".join(keys), ">u8")
     step = len(words) // len(keys) if keys else 1
     return BlockList([key.hex() for key in keys], words[step - 1 :: step].tolist())
@@ -228,7 +228,7 @@ ENGINE = Engine(
     title="vLLM",
     releases=RELEASES,
     explain=_explain,
-    fields_of_key=lambda key, _: {"uuid": uuid(key)},
+    request_fields=lambda key, _: {"uuid": uuid(key)},
     hashes_of_key=lambda key: (uuid(key),),
     applies_orientation=applies_orientation,
     blocks=_blocks,

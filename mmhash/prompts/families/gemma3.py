@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any, ClassVar
 
 from mmhash.errors import InputValueError
+from mmhash.prompts.families.config_values import read_count, read_token
 from mmhash.prompts.families.family import (
     Expansion,
     Family,
@@ -18,7 +19,6 @@ from mmhash.prompts.families.family import (
 )
 from mmhash.prompts.families.layout import lay_out
 from mmhash.prompts.families.processor_options import read_flat_options
-from mmhash.prompts.families.settings import read_count, read_token
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
 MAX_CROPS = 64
@@ -125,7 +125,7 @@ def _merge_pair(
 ) -> tuple[list[int], list[int]]:
     """Return the ids with a token for each pair, and the places of the second ones of the pairs.
 
-    Tokens between newlines are copied at once: 4000 take 0.05 ms, and 0.4 one by one.
+    Tokens between newlines are copied at once, not one by one.
     """
     first, second = pair
     merged: list[int] = []

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
-from mmhash.prompts.families.patches import Patches, Pixels, read_pixels
+from mmhash.prompts.families.patches import Patches, PixelRange, read_pixels
 from mmhash.prompts.families.processor_options import read_options
 from mmhash.prompts.families.qwen3_vl import frame_times
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
@@ -19,16 +19,16 @@ class Glm4V(Family):
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)
         self.is_46 = files.config.get("model_type", str) == "glm46v"
-        self.image = self._read(files.image_processor, "image", Pixels(112 * 112, 15_000 * 784))
+        self.image = self._read(files.image_processor, "image", PixelRange(112 * 112, 15_000 * 784))
         self.image_token = files.token_id("<|image|>")
         self.start = files.token_id("<|begin_of_image|>")
         self.end = files.token_id("<|end_of_image|>")
         self.video: Patches | None = None
         if files.video_processor.values and files.engine != "sglang":
-            pixels = Pixels(112 * 112, 60_000 * 784)
+            pixels = PixelRange(112 * 112, 60_000 * 784)
             self.video = self._read(files.video_processor, "video", pixels)
 
-    def _read(self, settings: Section, kind: str, pixels: Pixels) -> Patches:
+    def _read(self, settings: Section, kind: str, pixels: PixelRange) -> Patches:
         expected = f"{'Glm46V' if self.is_46 else 'Glm4v'}{kind.capitalize()}Processor"
         found = settings.get(f"{kind}_processor_type", str, expected)
         if found.removesuffix("Fast").removesuffix("Pil") != expected:

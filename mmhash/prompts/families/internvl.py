@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from mmhash.prompts.families.config_values import check_token, read_count, read_token
 from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
 from mmhash.prompts.families.layout import lay_out
 from mmhash.prompts.families.processor_options import read_flat_options
-from mmhash.prompts.families.settings import check_token, read_count, read_token
 from mmhash.prompts.families.tiles import choose_grid, list_grids
 from mmhash.prompts.files import ModelFiles, UnknownModelError
 

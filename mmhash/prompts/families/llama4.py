@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from mmhash.prompts.families.config_values import read_count, require_equal
 from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
 from mmhash.prompts.families.layout import lay_out
 from mmhash.prompts.families.processor_options import read_flat_options
-from mmhash.prompts.families.settings import read_count, require_equal
 from mmhash.prompts.files import ModelFiles, UnknownModelError
 
 MAX_TILES = 256

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from mmhash.prompts.families.config_values import check_token, read_token, require_equal
 from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
 from mmhash.prompts.families.processor_options import read_flat_options
-from mmhash.prompts.families.settings import check_token, read_token, require_equal
 from mmhash.prompts.families.towers import read_tower
 from mmhash.prompts.files import ModelFiles, Section
 

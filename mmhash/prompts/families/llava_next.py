@@ -2,9 +2,9 @@
 
 from typing import ClassVar
 
+from mmhash.prompts.families.config_values import MAX_VALUE, require_equal
 from mmhash.prompts.families.family import MediaSize
 from mmhash.prompts.families.llava import Llava
-from mmhash.prompts.families.settings import MAX_VALUE, require_equal
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
 MAX_PINPOINTS = 1024

@@ -3,9 +3,9 @@
 import math
 from typing import ClassVar
 
+from mmhash.prompts.families.config_values import read_choice, require_equal
 from mmhash.prompts.families.family import MediaSize
 from mmhash.prompts.families.llava_next import LlavaNext
-from mmhash.prompts.families.settings import read_choice, require_equal
 from mmhash.prompts.files import ModelFiles
 
 # vLLM has this number in its code, and transformers reads it from vision_aspect_ratio.

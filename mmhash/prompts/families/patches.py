@@ -15,7 +15,7 @@ MAX_RATIO = 200
 _MAX_PIXELS = 1 << 53
 
 
-class Pixels(NamedTuple):
+class PixelRange(NamedTuple):
     """The least and the largest number of pixels to which an item is resized."""
 
     least: int
@@ -30,11 +30,11 @@ class Patches:
     merge: int
     frames: int
     """The frames that share a patch."""
-    pixels: Pixels
+    pixels: PixelRange
 
     @classmethod
     def read(
-        cls, settings: Section, pixels: Pixels, *, size: int = 14, older_names: bool = True
+        cls, settings: Section, pixels: PixelRange, *, size: int = 14, older_names: bool = True
     ) -> "Patches":
         """Return the settings of a model's file; those that it lacks are the processor's own."""
         if not settings.values:
@@ -66,13 +66,13 @@ class Patches:
         check_count(grid[0] * count)
         return count
 
-    def resize_image(self, height: int, width: int, pixels: Pixels) -> tuple[int, int]:
+    def resize_image(self, height: int, width: int, pixels: PixelRange) -> tuple[int, int]:
         """Return the height and width to which Qwen2-VL resizes an image: multiples of a token."""
         _check_ratio(height, width)
         return self._fit(height, width, pixels)
 
     def resize_frames(
-        self, frames: int, height: int, width: int, pixels: Pixels
+        self, frames: int, height: int, width: int, pixels: PixelRange
     ) -> tuple[int, int]:
         """Return the height and width of frames whose pixels are limited as a whole.
 
@@ -89,7 +89,7 @@ class Patches:
         return self._fit(height, width, pixels, frames, round(frames / self.frames) * self.frames)
 
     def _fit(
-        self, height: int, width: int, pixels: Pixels, frames: int = 1, counted: int = 1
+        self, height: int, width: int, pixels: PixelRange, frames: int = 1, counted: int = 1
     ) -> tuple[int, int]:
         """Return the sides, rounded, or scaled to the limits; `counted` frames have pixels."""
         factor = self.factor
@@ -106,7 +106,7 @@ class Patches:
         return rows, columns
 
 
-def read_pixels(settings: Section, default: Pixels, *, older_names: bool = True) -> Pixels:
+def read_pixels(settings: Section, default: PixelRange, *, older_names: bool = True) -> PixelRange:
     """Return the limits in `size`, or those of older files: `min_pixels` and `max_pixels`."""
     found = list(default)
     size = settings.section("size") if "size" in settings else None
@@ -119,7 +119,7 @@ def read_pixels(settings: Section, default: Pixels, *, older_names: bool = True)
             found[index] = size.get(edge, int)
         if not 1 <= found[index] <= _MAX_PIXELS:
             raise UnknownModelError(f"a limit of pixels in {settings.where} is {found[index]}")
-    return Pixels(*found)
+    return PixelRange(*found)
 
 
 def _check_ratio(height: int, width: int) -> None:

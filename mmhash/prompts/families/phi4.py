@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from mmhash.errors import InputValueError
+from mmhash.prompts.families.config_values import read_count, read_token
 from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
 from mmhash.prompts.families.processor_options import read_flat_options
-from mmhash.prompts.families.settings import read_count, read_token
 from mmhash.prompts.families.tiles import choose_grid, list_grids_in_set_order
 from mmhash.prompts.files import ModelFiles, UnknownModelError
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from mmhash.errors import InputValueError
+from mmhash.prompts.families.config_values import check_token, read_count, require_equal
 from mmhash.prompts.families.family import (
     MAX_TOKENS,
     Expansion,
@@ -15,7 +16,6 @@ from mmhash.prompts.families.family import (
 )
 from mmhash.prompts.families.layout import mark_embeds
 from mmhash.prompts.families.processor_options import read_flat_options
-from mmhash.prompts.families.settings import check_token, read_count, require_equal
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
-from mmhash.prompts.families.patches import Patches, Pixels, read_pixels
+from mmhash.prompts.families.patches import Patches, PixelRange, read_pixels
 from mmhash.prompts.families.processor_options import read_options
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
@@ -29,7 +29,7 @@ class Qwen2VL(Family):
         self._read_video(settings)
 
     def _read_video(self, settings: Section) -> None:
-        self.video = Patches.read(settings, Pixels(128 * 28 * 28, 768 * 28 * 28))
+        self.video = Patches.read(settings, PixelRange(128 * 28 * 28, 768 * 28 * 28))
         self.is_capped = settings.get("cap_pixels_per_frame", bool, default=False)
         self.max_video_tokens = settings.get("max_video_tokens", int, _MAX_VIDEO_TOKENS)
 
@@ -74,7 +74,7 @@ class Qwen2VL(Family):
             total = int(self.max_video_tokens * self.video.factor**2 * 0.9)
             share = total * self.video.frames // size.frames
             most = max(min(most, share), int(least * 1.05))
-        height, width = self.video.resize_image(size.height, size.width, Pixels(least, most))
+        height, width = self.video.resize_image(size.height, size.width, PixelRange(least, most))
         grid = self.video.grid(height, width, size.frames)
         count = grid[0] * self.video.tokens(grid)
         return Expansion([self.video_token] * count, grid=grid)
@@ -85,4 +85,4 @@ def read_image_patches(settings: Section) -> Patches:
     kind = settings.get("image_processor_type", str, "Qwen2VLImageProcessor")
     if kind.removesuffix("Fast").removesuffix("Pil") != "Qwen2VLImageProcessor":
         raise UnknownModelError(f"image_processor_type {kind[:60]!r} in {settings.where}")
-    return Patches.read(settings, Pixels(56 * 56, 28 * 28 * 1280))
+    return Patches.read(settings, PixelRange(56 * 56, 28 * 28 * 1280))

@@ -7,7 +7,7 @@ from mmhash.engines.releases import is_since
 from mmhash.engines.sglang.releases import RELEASES
 from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import Expansion, MediaSize
-from mmhash.prompts.families.patches import Patches, Pixels, read_pixels
+from mmhash.prompts.families.patches import Patches, PixelRange, read_pixels
 from mmhash.prompts.families.processor_options import read_options
 from mmhash.prompts.families.qwen2_vl import PIXEL_OPTIONS, Qwen2VL
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
@@ -29,7 +29,7 @@ class Qwen3VL(Qwen2VL):
         if kind != "Qwen3VLVideoProcessor":
             raise UnknownModelError(f"video_processor_type {kind[:60]!r} in {settings.where}")
         self.video = Patches.read(
-            settings, Pixels(128 * 32 * 32, 768 * 32 * 32), size=16, older_names=False
+            settings, PixelRange(128 * 32 * 32, 768 * 32 * 32), size=16, older_names=False
         )
         self.is_capped = settings.get("cap_pixels_per_frame", bool, default=False)
         self.max_video_tokens = settings.get("max_video_tokens", int, 768)
@@ -61,7 +61,7 @@ class Qwen3VL(Qwen2VL):
             share = max(min(ceiling, most // size.frames), int(least * 1.05))
             most = share * size.frames
         height, width = self.video.resize_frames(
-            size.frames, size.height, size.width, Pixels(least, most)
+            size.frames, size.height, size.width, PixelRange(least, most)
         )
         grid = self.video.grid(height, width, size.frames)
         count = self.video.tokens(grid)

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from mmhash.prompts.families.settings import read_choice, read_count
+from mmhash.prompts.families.config_values import read_choice, read_count
 from mmhash.prompts.files import Section, UnknownModelError
 
 # The image size, patch size and class tokens of a tower whose config does not say them.

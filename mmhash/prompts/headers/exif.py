@@ -25,7 +25,7 @@ _XMP = re.compile(rb'tiff:Orientation(?:="|>)([0-9])')
 _GPS, _EXIF, _INTEROP = 0x8825, 0x8769, 0xA005
 
 MAX_TAGS = 512
-"""The tags that Pillow is asked about: it takes 30 µs for each, and cameras write 100."""
+"""The tags that Pillow is asked about; cameras write 100."""
 
 # The largest EXIF that is read. A segment of a JPEG has at most 64 KiB; some cameras use several.
 _MAX_BYTES = 1 << 20

@@ -5,8 +5,6 @@ from typing import Any, TypeVar
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
-from mmhash_service.api.problems import InvalidPart, Problem
-from mmhash_service.api.validation import invalid_members
 from mmhash_service.bodies.parsing import (
     count_strings,
     parse_media_type,
@@ -14,7 +12,9 @@ from mmhash_service.bodies.parsing import (
     unsupported_type,
 )
 from mmhash_service.bodies.reading import read_body, too_large
-from mmhash_service.runtime.capacity import Admission
+from mmhash_service.bodies.validation import invalid_members
+from mmhash_service.limits.capacity import Admission
+from mmhash_service.problems.problem import InvalidPart, Problem
 from mmhash_service.settings import Settings
 
 # The body, the strings of its model, and the bytes that they encode.
@@ -51,7 +51,7 @@ class JsonText:
 
 
 def parse_json(text: bytes | bytearray, model: type[Model]) -> Model:
-    """Parse and validate the text; run this in a worker thread."""
+    """Parse and validate the text; run this in a thread."""
     refuse_many_values(text)
     try:
         parsed = model.model_validate_json(text)

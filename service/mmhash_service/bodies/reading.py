@@ -8,9 +8,9 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from mmhash.engines.caller_fields import COMPRESSION_HEADERS
-from mmhash_service.api.problems import Problem
 from mmhash_service.bodies.parsing import parse_natural
-from mmhash_service.runtime import metrics, tracing
+from mmhash_service.problems.problem import Problem
+from mmhash_service.telemetry import metrics, tracing
 
 # A body has stalled if it makes less progress than this in `stall_timeout_s`.
 MIN_PROGRESS = 1024

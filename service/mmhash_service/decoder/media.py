@@ -10,8 +10,8 @@ from mmhash.cpu import hash_bytes
 from mmhash.errors import InputError, LimitError
 from mmhash.media.container import read_audio_index, read_video_index
 from mmhash.media.frames import decode_audio, decode_video
-from mmhash.media.growing import GrowingAudio
 from mmhash.media.recipe import AudioRecipe, VideoRecipe
+from mmhash.media.windows import WindowHasher
 from mmhash_service.decoder.messages import (
     MAX_PARTS,
     AudioIndexed,
@@ -60,12 +60,12 @@ def _hash_parts(
 ) -> list[Part]:
     if isinstance(selection, AudioSelection):
         recipe = AudioRecipe(*msgspec.structs.astuple(selection))
-        clip = GrowingAudio(recipe.window or 1 << 62, algorithm=job.algorithm)
+        hasher = WindowHasher(recipe.window, job.algorithm)
         for samples in decode_audio(body, recipe):
-            clip.append(samples)
-            if len(clip.windows) > MAX_PARTS:
+            hasher.append(samples)
+            if len(hasher.closed) > MAX_PARTS:
                 raise LimitError(f"the clip has more than {MAX_PARTS} windows")
-        return [Part(digest.bytes, shape) for digest, shape in clip.contents()]
+        return [Part(digest.bytes, shape) for digest, shape in hasher.contents()]
     parts = []
     pixels = 0
     for picture in decode_video(body, VideoRecipe(selection.indices, selection.size)):

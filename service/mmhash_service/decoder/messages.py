@@ -31,7 +31,7 @@ Positive = Annotated[int, msgspec.Meta(ge=1, le=(1 << 63) - 1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
-class Job(msgspec.Struct, frozen=True, tag="image"):
+class ImageJob(msgspec.Struct, frozen=True, tag="image"):
     """An image to decode and hash."""
 
     algorithm: Algorithm

@@ -17,7 +17,6 @@ import msgspec
 from mmhash import Digest
 from mmhash.cpu import cpu_count
 from mmhash.digest import DIGEST_SIZE, Algorithm
-from mmhash_service.api.problems import Problem
 from mmhash_service.decoder import costs
 from mmhash_service.decoder.child import DecoderEndedError, DecoderProcess, IdleEndError
 from mmhash_service.decoder.job_queue import JobQueue, QueuedJob
@@ -27,14 +26,15 @@ from mmhash_service.decoder.messages import (
     Decoded,
     Deferred,
     Hello,
-    Job,
+    ImageJob,
     MediaJob,
     Refused,
     VideoSelection,
 )
 from mmhash_service.memo.entries import Pixels
-from mmhash_service.runtime import tracing
+from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
+from mmhash_service.telemetry import tracing
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ class DecoderPool:
     async def decode(self, body: memoryview, algorithm: Algorithm) -> Pixels:
         """Decode and hash an image; a failure affects only this job."""
         settings = self._settings
-        job = Job(algorithm, len(body), settings.max_pixels, settings.work_timeout_s, 0)
+        job = ImageJob(algorithm, len(body), settings.max_pixels, settings.work_timeout_s, 0)
         answer = await self._run_job(body, job, costs.cpu_seconds(len(body)))
         return pixels_of(answer, algorithm)
 
@@ -130,7 +130,7 @@ class DecoderPool:
             raise _problem_of(answer)
         return answer
 
-    async def _run_job(self, body: memoryview, job: Job | MediaJob, cost_s: float) -> Answer:
+    async def _run_job(self, body: memoryview, job: ImageJob | MediaJob, cost_s: float) -> Answer:
         """Run a job; how long it may wait for a process is for the caller to say."""
         self._open_here()
         with tracing.span("decode"):
@@ -141,7 +141,7 @@ class DecoderPool:
                 answer = await self._submit(body, job, cost_s)
             return answer
 
-    async def _submit(self, body: memoryview, job: Job | MediaJob, cost_s: float) -> Answer:
+    async def _submit(self, body: memoryview, job: ImageJob | MediaJob, cost_s: float) -> Answer:
         is_long = cost_s > costs.SHORT_S
         job = msgspec.structs.replace(job, defer_above_s=float("inf") if is_long else costs.SHORT_S)
         answer: asyncio.Future[Answer]
@@ -262,5 +262,5 @@ def _problem_of(refused: Refused) -> Problem:
 
 
 def decoder_count(settings: Settings) -> int:
-    """Return the number of processes of one worker that decode images of any size."""
+    """Return the number of decoders of one server process that decode images of any size."""
     return settings.decoders or max(1, min(cpu_count() // settings.processes, _MAX_DEFAULT))

@@ -36,10 +36,10 @@ from mmhash_service.decoder.messages import (
     Answer,
     Deferred,
     Hello,
-    Job,
+    ImageJob,
     MediaJob,
 )
-from mmhash_service.server.malloc import tune_malloc
+from mmhash_service.limits.malloc import tune_malloc
 
 
 def main(descriptor: int, parent: int, max_pixels: int, max_nbytes: int) -> None:
@@ -55,7 +55,9 @@ def main(descriptor: int, parent: int, max_pixels: int, max_nbytes: int) -> None
     idle = sandbox.address_space()
     unconfined = sandbox.enter(idle + costs.memory_bytes(max_nbytes, max_pixels))
     _send(connection, Hello(unconfined))
-    jobs: msgspec.msgpack.Decoder[Job | MediaJob] = msgspec.msgpack.Decoder(Job | MediaJob)
+    jobs: msgspec.msgpack.Decoder[ImageJob | MediaJob] = msgspec.msgpack.Decoder(
+        ImageJob | MediaJob
+    )
     while True:
         message, descriptors, _, _ = socket.recv_fds(connection, MAX_JOB, 1)
         if not message:
@@ -72,7 +74,7 @@ class _DeferredError(Exception):
 class _Budget:
     """The time and memory limits of one job, which grow with the frames that are visited."""
 
-    def __init__(self, job: Job | MediaJob, idle: int) -> None:
+    def __init__(self, job: ImageJob | MediaJob, idle: int) -> None:
         self._job, self._idle = job, idle
         self._start = time.process_time()
         self._limit_memory(job.max_pixels)

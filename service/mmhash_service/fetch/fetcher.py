@@ -11,14 +11,14 @@ import httpcore
 import httpx
 
 import mmhash
-from mmhash_service.api.problems import Problem
 from mmhash_service.fetch.dialing import CheckedBackend, Resolve, resolve
 from mmhash_service.fetch.failures import PROBLEMS, Failed, FetchFailure, Refused, problem_name
 from mmhash_service.fetch.hosts import HostAllowlist
 from mmhash_service.fetch.remote import Remote
 from mmhash_service.fetch.validators import Validator
-from mmhash_service.runtime import metrics, tracing
+from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
+from mmhash_service.telemetry import metrics, tracing
 
 # A request fetches up to eight URLs at once. Fetches beyond this limit wait, within their time-out.
 _MAX_CONNECTIONS = 32
@@ -143,5 +143,5 @@ class Fetcher:
 
 @cache
 def _public_trust() -> ssl.SSLContext:
-    """Return the certificate authorities of certifi or the system. Loading them takes 40 ms."""
+    """Return the certificate authorities of certifi or the system, which are slow to load."""
     return httpcore.default_ssl_context()

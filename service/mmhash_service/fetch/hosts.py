@@ -11,10 +11,9 @@ from typing import NamedTuple
 import httpx
 import idna
 
-from mmhash_service.api.problem_spec import Problem
+from mmhash_service.problems.problem import Problem
 
-# In UTF-8 bytes. URLs of media are shorter. Parsing one of this length takes 0.4 ms, or 3 ms if all
-# of it must be escaped.
+# In UTF-8 bytes. URLs of media are shorter; a longer one takes the event loop long to parse.
 MAX_URL = 4096
 
 _PORTS = {"http": 80, "https": 443}

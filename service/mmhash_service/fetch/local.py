@@ -7,9 +7,9 @@ from io import FileIO
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote_to_bytes
 
-from mmhash_service.api.problems import Problem
 from mmhash_service.fetch.failures import Failed, FetchFailure
 from mmhash_service.fetch.hosts import MAX_URL
+from mmhash_service.problems.problem import Problem
 
 _URL = re.compile(
     r"file:(?://(?:localhost)?)?(?P<path>/(?!/)[^?#\\\x00-\x20\x7f\ud800-\udfff]*)", re.IGNORECASE
@@ -26,7 +26,7 @@ def is_file_url(url: str) -> bool:
 
 
 def open_file(url: str, root: Path | None, max_bytes: int) -> tuple[FileIO, int]:
-    """Return the file that the URL names, and its length; run this in a worker thread."""
+    """Return the file that the URL names, and its length; run this in a thread."""
     match = _URL.fullmatch(url) if len(url) <= MAX_URL else None
     if match is None:
         raise Problem("invalid-url")

@@ -11,8 +11,8 @@ from mmhash_service.gateway.worker import Worker
 # The load of a request that has a body and no plan, in tokens: a median prompt with an image.
 UNPLANNED_TOKENS = 600
 
-# The blocks of a request that its worker is expected to hold, at most: more take the event loop
-# longer, 0.1 µs each and 0.05 for each worker that is compared. Of tokens that are blocks of their
+# The blocks of a request that its worker is expected to hold, at most: more would take the event
+# loop longer, for each worker that is compared. Of tokens that are blocks of their
 # own (SGLang) it is a text of 30 kB.
 _MAX_EXPECTED = 8192
 

@@ -24,7 +24,7 @@ from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.sources import read_workers
 from mmhash_service.gateway.worker import Adapter, Worker
 from mmhash_service.gateway.worker_spec import EngineSpec, WorkerSpec
-from mmhash_service.runtime import metrics
+from mmhash_service.telemetry import metrics
 
 # As many tokens as a small cache has: until the events have shown how many there are.
 LEAST_CACHED_TOKENS = 1 << 14
@@ -40,7 +40,7 @@ _WARNED = float("inf")
 _CHECKED_BLOCKS = 64
 
 PROBE_SPACING_S = 0.002
-"""The time between the first probes of two workers: a probe takes the event loop 0.5 ms."""
+"""The time between the first probes of two workers: all at once would block the event loop."""
 
 logger = logging.getLogger(__name__)
 
@@ -129,13 +129,17 @@ class Fleet:
         computing = {url: worker.new_parts for url, worker in self.workers.items()}
         return self.conversations.crowding(computing, self.cached_tokens)
 
-    def check_names(self, worker: Worker, blocks: Sequence[int]) -> None:
-        """Compare the blocks of an answered request with those that the worker's events list."""
-        if not blocks or worker.spec.engine is None or worker.spec.events is None:
+    def note_stored(self, worker: Worker, blocks: Sequence[int]) -> None:
+        """Note that a worker's events list the blocks of an answered request by now, or never."""
+        worker.expected.remove(blocks)
+        if worker.spec.engine is None or worker.spec.events is None:
             return
         match = self.index.match(list(blocks[:_CHECKED_BLOCKS]), 1).get(worker.url)
         before = worker.names.verdict
         worker.names.add(found=match.tokens if match else 0, missing=len(blocks))
+        if worker.names.verdict != before:
+            wrong = [one for one in self.workers.values() if one.names.verdict == "wrong"]
+            metrics.GATEWAY_MISNAMED.set(len(wrong))
         if worker.names.verdict == "wrong" != before:
             logger.warning("worker %s: %s", worker.url, self._misnamed(worker))
         elif before == "wrong" and worker.names.verdict == "right":
@@ -177,8 +181,8 @@ class Fleet:
     async def _refresh_often(self) -> None:
         while True:
             is_current = self._listed == {url: one.spec for url, one in self.workers.items()}
-            refresh_s = self._settings.refresh_s
-            await asyncio.sleep(refresh_s if is_current else min(refresh_s, _SETTLE_S))
+            interval_s = self._settings.health_interval_s
+            await asyncio.sleep(interval_s if is_current else min(interval_s, _SETTLE_S))
             joined = await self._refresh()
             self._compare_models()
             self._read_events()

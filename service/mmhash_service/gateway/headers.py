@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from mmhash.engines.caller_fields import PEER_HEADERS
-from mmhash_service.api.headers import SINGLE_VALUED
+from mmhash_service.limits.headers import SINGLE_VALUED
 
 Header = tuple[bytes, bytes]
 

@@ -74,5 +74,5 @@ class Pool:
 
 @cache
 def _trust() -> ssl.SSLContext:
-    """Return the certificate authorities of the system. Loading them takes 40 ms."""
+    """Return the certificate authorities of the system, which are slow to load."""
     return ssl.create_default_context()

@@ -15,7 +15,6 @@ from fastapi import Request
 from starlette.types import Receive, Scope, Send
 
 from mmhash.requests import PATHS
-from mmhash_service.api.problems import Problem
 from mmhash_service.bodies.reading import read_body
 from mmhash_service.gateway.connection import (
     BrokenError,
@@ -24,6 +23,7 @@ from mmhash_service.gateway.connection import (
     WorkerError,
 )
 from mmhash_service.gateway.decision import Decision
+from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.headers import for_client, for_worker, request_head
 from mmhash_service.gateway.resources import GatewayResources
 from mmhash_service.gateway.routed_request import RoutedRequest, read_request
@@ -31,10 +31,11 @@ from mmhash_service.gateway.router import Routing
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.unnamed import UnnamedBlocks
 from mmhash_service.gateway.worker import Worker
-from mmhash_service.middleware.access_log import ID_HEADER, request_id
-from mmhash_service.runtime import metrics, tracing
-from mmhash_service.runtime.capacity import Admission
-from mmhash_service.tenants import resolve_tenant
+from mmhash_service.items.tenants import resolve_tenant
+from mmhash_service.limits.capacity import Admission
+from mmhash_service.problems.problem import Problem
+from mmhash_service.telemetry import metrics, tracing
+from mmhash_service.telemetry.request_id import ID_HEADER, request_id
 
 # Paths that the access log and the metrics name; all others are "other".
 KNOWN_PATHS = frozenset(PATHS) | {
@@ -55,7 +56,7 @@ _WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "TRACE"})
 
 
 # The seconds after a response in which the events of its prompt's blocks arrive: engines publish
-# them with each step, and the index reads them every 50 ms.
+# them with each step, and the index reads them often.
 _GRACE_S = 1.0
 
 
@@ -68,21 +69,21 @@ class _Exchange(NamedTuple):
     """Those that the worker is expected to hold for it."""
     unnamed: UnnamedBlocks
 
-    def end(self, cached_tokens: int, *, is_complete: bool) -> None:
+    def end(self, fleet: Fleet, *, is_complete: bool) -> None:
         """End the request; the blocks of a complete one count until their events have arrived.
 
         Those without a name count from the first byte of a response on: a request that was refused,
         or left before, may not have been computed.
         """
         if self.connection.has_body and self.connection.status < 400:
-            self.worker.sent.add(self.unnamed, cached_tokens)
+            self.worker.sent.add(self.unnamed, fleet.cached_tokens_each)
         self.worker.pool.give_back(self.connection)
         self.worker.end(self.unnamed)
-        expected = self.worker.expected
         if is_complete and self.blocks:
-            asyncio.get_running_loop().call_later(_GRACE_S, expected.remove, self.blocks)
+            loop = asyncio.get_running_loop()
+            loop.call_later(_GRACE_S, fleet.note_stored, self.worker, self.blocks)
         else:
-            expected.remove(self.blocks)
+            self.worker.expected.remove(self.blocks)
 
 
 class Proxy:
@@ -128,7 +129,7 @@ class Proxy:
                 try:
                     is_complete = await self._respond(exchange, watch, send)
                 finally:
-                    exchange.end(self._fleet.cached_tokens_each, is_complete=is_complete)
+                    exchange.end(self._fleet, is_complete=is_complete)
 
     async def _read(self, request: Request, held: Admission, *, is_prompt: bool) -> RoutedRequest:
         """Return the request, without the hashes and peers that a caller may not name."""

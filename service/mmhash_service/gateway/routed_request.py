@@ -11,13 +11,17 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 
 from mmhash.requests import Document, MediaSource
-from mmhash_service.api.problems import Problem
 from mmhash_service.gateway.served_models import requested_model
-from mmhash_service.guard.caller_hashes import RefusedError, check_form, strip_unverified_hashes
+from mmhash_service.guard.caller_hashes import (
+    RequestRefusedError,
+    check_form,
+    strip_unverified_hashes,
+)
 from mmhash_service.items.context import RequestContext
+from mmhash_service.limits.thread_pool import ThreadPool
 from mmhash_service.plan.media import Needs, Resolved, resolve
 from mmhash_service.plan.request import open_document
-from mmhash_service.runtime.worker_pool import WorkerPool
+from mmhash_service.problems.problem import Problem
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -25,8 +29,8 @@ T = TypeVar("T")
 # A longer body is parsed in a thread, unless it is light.
 _INLINE_MAX = 32 << 10
 
-# A job in a thread takes longer than to search and parse such a body. The worst of this size takes
-# 2 ms: 4000 objects beside a hash.
+# A job in a thread takes longer than to search and parse such a body. The worst of this size has
+# 4000 objects beside a hash.
 _LIGHT_MAX = 192 << 10
 _LIGHT_SIGNS = 4096
 
@@ -49,7 +53,7 @@ class RoutedRequest:
         return len(self.text) <= _INLINE_MAX or is_light(self.text)
 
     async def run(
-        self, work: WorkerPool, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+        self, work: ThreadPool, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Call a function of the request: on the event loop if it is light, or in a thread."""
         if self.is_light:
@@ -65,7 +69,7 @@ class RoutedRequest:
             raise self._document
         return self._document
 
-    async def model(self, work: WorkerPool) -> str:
+    async def model(self, work: ThreadPool) -> str:
         """Return the model that the request names, or an empty string."""
         if isinstance(self._document, Document):
             return self._document.model
@@ -83,7 +87,7 @@ class RoutedRequest:
 
 
 async def read_request(
-    body: bytes, content_type: str, path: str | None, work: WorkerPool, *, is_prompt: bool
+    body: bytes, content_type: str, path: str | None, work: ThreadPool, *, is_prompt: bool
 ) -> RoutedRequest:
     """Return a request for a path; one without a path has the form that its members show."""
     if len(body) <= _INLINE_MAX or is_light(body):
@@ -95,7 +99,7 @@ def _read(body: bytes, content_type: str, path: str | None, *, is_prompt: bool) 
     try:
         check_form(body, content_type)
         pieces = strip_unverified_hashes(body, lambda _tags: frozenset(), refuse=False)
-    except RefusedError as refused:
+    except RequestRefusedError as refused:
         raise Problem(str(refused)) from refused
     text = body if pieces is None else b"".join(pieces)
     if not is_prompt:

@@ -7,8 +7,6 @@ from functools import cache, partial
 
 from fastapi import Request
 
-from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas.items import HashQuery
 from mmhash_service.gateway.decision import UNPLANNED_TOKENS, Decision, PlanSize, Prepared
 from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.planner import Naming, find_model, named_model, plan_for_workers
@@ -19,6 +17,9 @@ from mmhash_service.gateway.unnamed import UnnamedBlocks
 from mmhash_service.gateway.worker import Adapter, Worker
 from mmhash_service.gateway.worker_spec import EngineSpec
 from mmhash_service.items.context import RequestContext, build_context
+from mmhash_service.items.schema import HashQuery
+from mmhash_service.limits.capacity import Admission
+from mmhash_service.limits.thread_pool import ThreadPool
 from mmhash_service.models import Models
 from mmhash_service.plan.annotate import (
     FindModel,
@@ -27,10 +28,9 @@ from mmhash_service.plan.annotate import (
     put_hashes,
     read_to_annotate,
 )
+from mmhash_service.problems.problem import Problem
 from mmhash_service.resources import Resources
-from mmhash_service.runtime import metrics
-from mmhash_service.runtime.capacity import Admission
-from mmhash_service.runtime.worker_pool import WorkerPool
+from mmhash_service.telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Router:
         self._settings = settings
         self.policy = settings.policy
 
-    async def requested_model(self, request: RoutedRequest, work: WorkerPool) -> str:
+    async def requested_model(self, request: RoutedRequest, work: ThreadPool) -> str:
         """Return the model that a request names, if the workers list different ones or adapters."""
         models = self.fleet.models
         if models.is_one_list and not models.has_adapters:
@@ -186,7 +186,6 @@ class Router:
         ranked = rank(
             self.policy,
             candidates,
-            load_weight=self._settings.load_weight,
             prompt_tokens=size.tokens if size else UNPLANNED_TOKENS,
             conversation_reuse=self.fleet.conversations.reused_tokens,
             first_key=first_key,

@@ -43,23 +43,10 @@ class GatewaySettings(SourcedSettings):
         description="A file with a worker in each line, like those of worker_list; `#` begins a "
         "comment.",
     )
-    refresh_s: float = Field(
-        default=5.0,
-        gt=0,
-        le=3600,
-        description="Seconds between two lookups of worker_dns and two reads of worker_file.",
-    )
     policy: Policy = Field(
         default="longest-prefix",
         description="The choice of a worker: `longest-prefix`, `least-load`, `round-robin` or "
         "`consistent-hash`.",
-    )
-    load_weight: float = Field(
-        default=0.1,
-        ge=0,
-        le=1e6,
-        description="The part of a prompt that `longest-prefix` has computed again rather than "
-        "send it to a worker whose load is twice the least.",
     )
     engine_metrics: bool = Field(
         default=False,
@@ -73,20 +60,17 @@ class GatewaySettings(SourcedSettings):
         "left without a key (`ignore`).",
     )
     health_interval_s: float = Field(
-        default=5.0, gt=0, le=3600, description="Seconds between two probes of a worker's /health."
+        default=5.0,
+        gt=0,
+        le=3600,
+        description="Seconds between two probes of a worker's /health, two lookups of worker_dns, "
+        "and two reads of worker_file.",
     )
     health_timeout_s: float = Field(
         default=5.0,
         gt=0,
         le=3600,
         description="Seconds in which a worker must answer a probe, or accept a connection.",
-    )
-    eject_after: int = Field(
-        default=3,
-        ge=1,
-        le=1000,
-        description="Failures in a row, of probes or connections, after which a worker gets no "
-        "more requests until a probe succeeds.",
     )
     worker_timeout_s: float = Field(
         default=600.0,

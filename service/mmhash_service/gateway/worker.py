@@ -29,6 +29,10 @@ class Adapter(NamedTuple):
     path: str
 
 
+EJECT_AFTER = 3
+"""Failures in a row after which a worker gets no more requests until a probe succeeds."""
+
+
 class Worker:
     """An engine behind the gateway."""
 
@@ -61,7 +65,6 @@ class Worker:
         self.has_size_warning = False
         """True once the log has the size of its blocks, which is not that of its plans."""
         self._authorization = settings.authorization
-        self._eject_after = settings.eject_after
         self._failures = 0
         self._restarts = 0
         self._pending_tokens = 0
@@ -136,7 +139,7 @@ class Worker:
     def fail(self, *, is_silent: bool = True) -> bool:
         """Note a failure; return whether it was the one after which it gets no more requests."""
         self._failures += 1
-        if self._failures < self._eject_after:
+        if self._failures < EJECT_AFTER:
             return False
         was_healthy, self.is_healthy = self.is_healthy, False
         if is_silent:

@@ -17,8 +17,8 @@ from msgspec.json import Decoder, Encoder
 from mmhash.engines.caller_fields import FEATURE_FORMATS, KINDS, MEDIA
 from mmhash.requests.raw_json import PARSE_ERRORS
 from mmhash.tags import TAGS_MEMBER
-from mmhash_service.api.json_limits import MAX_DEPTH, has_many_values
 from mmhash_service.guard.body_text import may_have, put_back, set_aside
+from mmhash_service.limits.json_limits import MAX_DEPTH, has_many_values
 
 MAX_TAGS = 1000
 
@@ -46,7 +46,7 @@ _DECODER = Decoder(float_hook=_keep_spelling)
 _ENCODER = Encoder()
 
 
-class RefusedError(Exception):
+class RequestRefusedError(Exception):
     """A body that is not forwarded; the argument is the name of its problem."""
 
 
@@ -64,12 +64,12 @@ def strip_unverified_hashes(
     if _CONTAINER.match(body) is None:
         return None
     if json.detect_encoding(body) != "utf-8":  # Python's parser takes UTF-16 and UTF-32 as well
-        raise RefusedError("invalid-json")
+        raise RequestRefusedError("invalid-json")
     is_small = len(body) <= _SMALL
     if not is_small and not may_have(body, _NAMES):
         return None
     if has_many_values(body):
-        raise RefusedError("body-too-large")
+        raise RequestRefusedError("body-too-large")
 
     try:
         text, words = set_aside(body)
@@ -79,9 +79,9 @@ def strip_unverified_hashes(
     except PARSE_ERRORS:
         if is_small and not may_have(body, _NAMES):
             return None  # the engine refuses it as well
-        raise RefusedError("invalid-json") from None
+        raise RequestRefusedError("invalid-json") from None
     if problems and refuse:
-        raise RefusedError(min(problems))
+        raise RequestRefusedError(min(problems))
 
     encoded = _ENCODER.encode(request)
     if not problems and tags is None:
@@ -100,7 +100,7 @@ def _pop_tags(request: Any) -> list[Any] | None:
     if type(tags) is not list:
         return []
     if len(tags) > MAX_TAGS:
-        raise RefusedError("body-too-large")
+        raise RequestRefusedError("body-too-large")
     return tags
 
 
@@ -115,9 +115,9 @@ def check_form(body: bytes, content_type: str) -> None:
     # Of two charsets, or of one spelled as in RFC 2231, an engine may use another one.
     charsets = content_type.count("charset")
     if charsets > 1 or (charsets == 1 and _CHARSET.search(content_type) is None):
-        raise RefusedError("unsupported-encoding")
+        raise RequestRefusedError("unsupported-encoding")
     if may_have(body, _PEERS):
-        raise RefusedError("named-peer")
+        raise RequestRefusedError("named-peer")
 
 
 def _has_twins(text: bytes, encoded: bytes) -> bool:

@@ -23,16 +23,16 @@ from mmhash.engines.caller_fields import COMPRESSION_HEADERS, PEER_HEADERS
 from mmhash.engines.registry import find
 from mmhash.errors import InputValueError
 from mmhash.tags import open_tag
-from mmhash_service.api.headers import has_duplicates
-from mmhash_service.api.json_limits import MAX_VALUES
-from mmhash_service.api.problem_spec import ProblemSpec
 from mmhash_service.guard.caller_hashes import (
     MAX_TAGS,
-    RefusedError,
+    RequestRefusedError,
     check_form,
     strip_unverified_hashes,
 )
-from mmhash_service.guard.settings import GuardSettings
+from mmhash_service.guard.settings import TENANT_BY_HEADER, GuardSettings
+from mmhash_service.limits.headers import has_duplicates
+from mmhash_service.limits.json_limits import MAX_VALUES
+from mmhash_service.problems.problem import ProblemSpec
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ class Guard:
         self._secrets = [
             bytes.fromhex(secret.get_secret_value()) for secret in self._settings.secrets
         ]
-        # One thread: several would keep the GIL from the event loop for longer than 5 ms.
+        # One thread: several would keep the GIL from the event loop for too long.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mmhash-guard")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -119,7 +119,7 @@ class Guard:
         try:
             # Nothing here keeps the body while the app responds, which may take minutes.
             scope, receive = await self._guard(scope, receive)
-        except RefusedError as refused:
+        except RequestRefusedError as refused:
             await _ANSWERS[str(refused)](scope, receive, send)
         except ClientDisconnect:
             return  # the client is gone
@@ -129,7 +129,7 @@ class Guard:
     async def _guard(self, scope: Scope, receive: Receive) -> tuple[Scope, Receive]:
         """Return the request to forward."""
         if has_duplicates(scope["headers"]):
-            raise RefusedError("duplicate-header")
+            raise RequestRefusedError("duplicate-header")
         scope = self._without_peer_headers(scope)
         messages = await self._read(receive)
         pieces = [message.get("body", b"") for message in messages]
@@ -150,7 +150,7 @@ class Guard:
         if self._settings.allow_peers or len(kept) == len(headers):
             return scope
         if self._settings.on_untagged == "refuse":
-            raise RefusedError("named-peer")
+            raise RequestRefusedError("named-peer")
         return {**scope, "headers": kept}
 
     async def _read(self, receive: Receive) -> list[Message]:
@@ -163,7 +163,7 @@ class Guard:
             messages.append(message)
             length += len(message.get("body", b""))
             if length > self._settings.max_body_bytes:
-                raise RefusedError("body-too-large")
+                raise RequestRefusedError("body-too-large")
             if not message.get("more_body", False):
                 return messages
 
@@ -172,11 +172,11 @@ class Guard:
         length = sum(map(len, pieces))
         for name in COMPRESSION_HEADERS:
             if length and headers.get(name, "identity") != "identity":
-                raise RefusedError("unsupported-encoding")
+                raise RequestRefusedError("unsupported-encoding")
         if headers.get("transfer-encoding", "chunked").strip().lower() != "chunked":
-            raise RefusedError("unsupported-encoding")
+            raise RequestRefusedError("unsupported-encoding")
         tenant = self._settings.tenant
-        if self._settings.tenant_header:
+        if tenant == TENANT_BY_HEADER:
             # Two headers name no tenant, because no tenant has a comma in its name.
             tenant = ",".join(headers.getlist(TENANT_HEADER)) or None
         content_type = headers.get("content-type", "")

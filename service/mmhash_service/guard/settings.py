@@ -1,12 +1,15 @@
 """Settings of the guard: arguments or environment variables (docs/guard.md)."""
 
 import re
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from mmhash_service.base_settings import SourcedSettings
+
+TENANT_BY_HEADER = "@header"
+"""No tenant has this name: names have no at sign."""
 
 _HEX_32_BYTES = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 
@@ -25,12 +28,9 @@ class GuardSettings(SourcedSettings):
     tenant: str | None = Field(
         default=None,
         min_length=1,
-        description="The tenant whose tags are valid; without it, tags of no tenant.",
-    )
-    tenant_header: bool = Field(
-        default=False,
-        description="Take the tenant from X-Mmhash-Tenant instead: only if a gateway sets it on "
-        "every request, or removes it.",
+        description="The tenant whose tags are valid; without it, tags of no tenant. `@header` "
+        "takes it from X-Mmhash-Tenant: only if a gateway sets or removes that header on every "
+        "request.",
     )
     on_untagged: Literal["strip", "refuse"] = Field(
         default="strip",
@@ -59,9 +59,3 @@ class GuardSettings(SourcedSettings):
         if not all(_HEX_32_BYTES.fullmatch(secret.get_secret_value()) for secret in secrets):
             raise ValueError("a secret is 64 hex digits")
         return secrets
-
-    @model_validator(mode="after")
-    def _check_tenant(self) -> Self:
-        if self.tenant is not None and self.tenant_header:
-            raise ValueError("the tenant is fixed, or the header names it: not both")
-        return self

@@ -6,17 +6,17 @@ import mmhash
 from mmhash.cpu import hash_bytes
 from mmhash.dtypes import ITEM_SIZE
 from mmhash.errors import InputError
-from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas.items import JsonItem
 from mmhash_service.bodies.parsing import check_length
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem
+from mmhash_service.items.schema import JsonItem
+from mmhash_service.problems.problem import Problem
 
 
 def hash_tensor(
     context: RequestContext, item: JsonItem, dtype: str, shape: tuple[int, ...], content: bytearray
 ) -> list[HashedItem]:
-    """Return the items of a tensor; run this in a worker thread."""
+    """Return the items of a tensor; run this in a thread."""
     check_length(dtype, shape, len(content))
     if item.grids is None and item.counts is None:
         digest = hash_bytes(memoryview(content), context.algorithm)

@@ -9,17 +9,17 @@ from mmhash import Digest
 from mmhash.digest import Algorithm
 from mmhash.framing import frame
 from mmhash.view import Kind
-from mmhash_service.api.schemas.items import HashQuery
 from mmhash_service.decoder.pool import DecoderPool
-from mmhash_service.engines import RequestedEngine, parse_engines
 from mmhash_service.fetch.fetcher import Fetcher
+from mmhash_service.items.engines import RequestedEngine, parse_engines
 from mmhash_service.items.hashed import HashedItem, MemoStatus, describe, names_of, tag_of
+from mmhash_service.items.schema import HashQuery
+from mmhash_service.items.tenants import Signer, Tenant, build_signer, resolve_tenant
+from mmhash_service.limits.capacity import Admission
+from mmhash_service.limits.thread_pool import PromptPool, ThreadPool
 from mmhash_service.memo.memo import Memo
 from mmhash_service.resources import Resources
-from mmhash_service.runtime.capacity import Admission
-from mmhash_service.runtime.worker_pool import PromptPool, WorkerPool
 from mmhash_service.settings import Settings
-from mmhash_service.tenants import Signer, Tenant, build_signer, resolve_tenant
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class RequestContext:
     signer: Signer | None
     settings: Settings
     admission: Admission
-    work: WorkerPool
+    work: ThreadPool
     prompts: PromptPool
     decoders: DecoderPool
     memo: Memo

@@ -10,14 +10,14 @@ from typing import Any
 import mmhash
 from mmhash.errors import DeviceError, InputError, TransportError
 from mmhash.transport import IpcTensor, SharedTensor
-from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas.items import JsonItem
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem
+from mmhash_service.items.schema import JsonItem
+from mmhash_service.problems.problem import Problem
 
 
 def hash_handle(context: RequestContext, item: JsonItem) -> list[HashedItem]:
-    """Return the items of a handle; run this in a worker thread."""
+    """Return the items of a handle; run this in a thread."""
     if not context.is_local or (item.cuda_ipc is not None and not context.settings.cuda_ipc):
         raise Problem("in-place-off")
     try:

@@ -6,8 +6,8 @@ from typing import Any, Literal, NamedTuple
 from mmhash import Digest
 from mmhash.engines import RequestFields
 from mmhash.view import Kind
-from mmhash_service.engines import RequestedEngine
-from mmhash_service.tenants import Signer
+from mmhash_service.items.engines import RequestedEngine
+from mmhash_service.items.tenants import Signer
 
 ItemKind = Kind | Literal["video", "audio"]
 MemoStatus = Literal["hit", "miss"]
@@ -49,7 +49,7 @@ def tag_of(item: HashedItem, engine: RequestedEngine, signer: Signer, options: s
 def describe(
     item: HashedItem, names: Mapping[str, RequestFields] | None = None, tag: str | None = None
 ) -> dict[str, Any]:
-    """Return the item as responses have it (`schemas.items.Item`)."""
+    """Return the item as responses have it (`endpoints.schemas.items.Item`)."""
     described: dict[str, Any] = {
         "name": item.name,
         "kind": item.kind,

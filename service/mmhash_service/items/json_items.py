@@ -5,8 +5,6 @@ from typing import Literal, NamedTuple
 
 from mmhash import Digest
 from mmhash.cpu import hash_bytes
-from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas.items import HashBody, JsonItem
 from mmhash_service.bodies.json_body import JsonText, parse_json
 from mmhash_service.bodies.parsing import parse_base64, parse_dtype
 from mmhash_service.fetch.data import is_data_url, is_media_url, read_data_url
@@ -16,8 +14,10 @@ from mmhash_service.items.handles import hash_handle
 from mmhash_service.items.hashed import HashedItem
 from mmhash_service.items.media import Modality, hash_media
 from mmhash_service.items.readers import hash_pixels, refuse_empty
+from mmhash_service.items.schema import HashBody, JsonItem
 from mmhash_service.items.urls import hash_url
-from mmhash_service.runtime.concurrency import run_few
+from mmhash_service.limits.concurrency import run_few
+from mmhash_service.problems.problem import Problem
 
 
 class Encoded(NamedTuple):
@@ -83,7 +83,7 @@ async def _finish(
 
 
 def hash_inline(context: RequestContext, items: list[JsonItem]) -> list[_Result]:
-    """Hash all items but images by their pixels and those at URLs; run this in a worker thread."""
+    """Hash all items but images by their pixels and those at URLs; run this in a thread."""
     # Before any is hashed: a thousand bundles of a thousand items took 10 s and 2.5 GB.
     context.admission.count_items(sum(map(_count_items, items)))
     return [_hash_item(context, item) for item in items]

@@ -19,8 +19,6 @@ from mmhash.media.recipe import (
     select_audio,
     select_video,
 )
-from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas.items import AUDIO_FIELDS, VIDEO_FIELDS, HashQuery
 from mmhash_service.bodies.parsing import parse_natural
 from mmhash_service.decoder.messages import (
     MAX_PARTS,
@@ -34,7 +32,9 @@ from mmhash_service.decoder.messages import (
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem, MemoStatus
 from mmhash_service.items.readers import EncodedReader
+from mmhash_service.items.schema import AUDIO_FIELDS, VIDEO_FIELDS, HashQuery
 from mmhash_service.memo.memo import Codec, Compute
+from mmhash_service.problems.problem import Problem
 
 Modality = Literal["video", "audio"]
 Recipe = VideoRecipe | AudioRecipe

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from mmhash_service.api.problems import Problem
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem
 from mmhash_service.items.readers import Reader
-from mmhash_service.runtime.concurrency import end_turn
+from mmhash_service.limits.concurrency import end_turn
+from mmhash_service.problems.problem import Problem
 
 OpenPart = Callable[[str, str], Reader]
 """Returns the reader of a part with that Content-Type and name."""

@@ -5,12 +5,12 @@ from io import BytesIO
 from typing import Protocol
 
 from mmhash import Digest
-from mmhash_service.api.problems import Problem
 from mmhash_service.bodies.parsing import check_length
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem, MemoStatus
 from mmhash_service.items.stream import AlignedHasher
 from mmhash_service.memo.entries import Pixels
+from mmhash_service.problems.problem import Problem
 
 Take = Callable[[bytes | memoryview], None]
 """Processes the next piece, quickly; its memory is reused afterwards."""

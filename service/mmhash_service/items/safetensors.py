@@ -13,20 +13,18 @@ from msgspec.json import Decoder
 from mmhash.dtypes import ITEM_SIZE
 from mmhash.io.safetensors import DTYPES, HEADER_LENGTH_SIZE
 from mmhash.requests.raw_json import PARSE_ERRORS
-from mmhash_service.api.problems import Problem
 from mmhash_service.bodies.parsing import MAX_DIMS, count_strings
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem
 from mmhash_service.items.stream import AlignedHasher
+from mmhash_service.problems.problem import Problem
 
 if TYPE_CHECKING:
     from mmhash import Digest
 
 MAX_HEADER = 1 << 20
-# A header is parsed on the event loop: 1.3 µs for a tensor, 0.2 µs for a comma between names.
-# `max_tensors` tensors of seven dimensions fit. The 1000 tensors of the default take 1.3 ms; with a
-# higher `max_items`, 9900 fit, in 13 ms (with `json` and a check of each value, 3.5 and 37). In a
-# thread they would need a body that pauses, or a buffer for what follows: `take` cannot wait.
+# A header is parsed on the event loop: in a thread it would need a body that pauses, or a buffer
+# for what follows, because `take` cannot wait. About 9900 tensors of seven dimensions fit.
 _MAX_COMMAS = 40_000
 _MIN_TENSORS = 1000  # even if fewer are allowed, so that more of them get the problem for it
 

@@ -8,8 +8,6 @@ from blake3 import blake3
 
 from mmhash import Digest
 from mmhash.dtypes import ITEM_SIZE
-from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas.items import JsonItem
 from mmhash_service.bodies.parsing import check_length, parse_dtype
 from mmhash_service.fetch.failures import Failed, FetchFailure
 from mmhash_service.fetch.local import is_file_url, open_file
@@ -19,9 +17,11 @@ from mmhash_service.items.hashed import HashedItem
 from mmhash_service.items.media import MediaReader
 from mmhash_service.items.readers import PixelsReader, StreamReader, recall_pixels
 from mmhash_service.items.remote_content import read_content
+from mmhash_service.items.schema import JsonItem
 from mmhash_service.memo.entries import Fetched
+from mmhash_service.problems.problem import Problem
 
-# A file is read in pieces of this length, each hashed within 0.2 ms.
+# A file is read in pieces of this length, each hashed on the event loop.
 _PIECE = 1 << 20
 
 # No content has the digest of a URL.
@@ -133,7 +133,7 @@ def _open_reader(
             return PixelsReader(context, item.name)
         case "video" | "audio" as modality:
             return MediaReader(context, item.name, modality)
-    return StreamReader(context, item.name, tensor, is_media=tensor is None)
+    return StreamReader(context, item.name, tensor)
 
 
 def _tensor(item: JsonItem) -> Tensor | None:
@@ -154,7 +154,7 @@ def _check_length(tensor: Tensor | None, nbytes: int) -> None:
 
 
 class _BundleReader:
-    """A reader of a bundle, which is held and then split and hashed in a worker thread."""
+    """A reader of a bundle, which is held and then split and hashed in a thread."""
 
     def __init__(self, context: RequestContext, item: JsonItem, tensor: Tensor) -> None:
         self._context, self._item, self._tensor = context, item, tensor

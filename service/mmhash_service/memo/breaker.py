@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from mmhash_service.memo.stores import Store
-from mmhash_service.runtime import metrics
+from mmhash_service.telemetry import metrics
 
 logger = logging.getLogger(__name__)
 

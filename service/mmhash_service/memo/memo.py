@@ -11,13 +11,13 @@ from mmhash import Digest
 from mmhash.digest import Algorithm
 from mmhash.lru import LruCache
 from mmhash.prompts.headers import ImageHeader
-from mmhash_service.api.problems import Problem
 from mmhash_service.memo import entries
 from mmhash_service.memo.breaker import Breaker
 from mmhash_service.memo.entries import MAX_VALUE, Fetched, Pixels, SealedEntry, pack, unpack
 from mmhash_service.memo.stores import create_store, scheme_of
-from mmhash_service.runtime import metrics, tracing
+from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
+from mmhash_service.telemetry import metrics, tracing
 
 # Of an entry: two bytes objects, and their slots in the dict and its order.
 ENTRY_OVERHEAD = 240

@@ -36,7 +36,7 @@ def create_store(url: str, max_bytes: int) -> Store:
 
         return SqliteStore(Path(rest), max_bytes)
     if scheme in _REDIS:
-        from mmhash_service.memo.redis import RedisStore  # noqa: PLC0415  (60 ms)
+        from mmhash_service.memo.redis import RedisStore  # noqa: PLC0415  (slow to import)
 
         return RedisStore(url)
     raise ValueError(

@@ -52,12 +52,15 @@ async function showWorkers() {
   return answer.workers;
 }
 
-function stateOf({ healthy, mismatched, engine, connected }) {
+function stateOf({ healthy, mismatched, names, engine, connected }) {
   if (!healthy) {
     return "not healthy";
   }
   if (mismatched) {
     return "other models";
+  }
+  if (names === "wrong") {
+    return "wrong block names";
   }
   return engine && !connected ? "no KV events" : "healthy";
 }

@@ -12,8 +12,6 @@ from mmhash.errors import InputError, LimitError
 from mmhash.prompts.headers import ImageHeader, read_size
 from mmhash.requests import MediaSource
 from mmhash.requests.media_text import Base64Error, DataUrlError
-from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas.items import JsonItem
 from mmhash_service.fetch.local import is_file_url
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem
@@ -25,10 +23,12 @@ from mmhash_service.items.readers import (
     refuse_empty,
 )
 from mmhash_service.items.remote_content import read_content
+from mmhash_service.items.schema import JsonItem
 from mmhash_service.items.urls import hash_url, key_by_url, read_url
+from mmhash_service.limits.concurrency import run_few
 from mmhash_service.memo.entries import Fetched
-from mmhash_service.runtime import tracing
-from mmhash_service.runtime.concurrency import run_few
+from mmhash_service.problems.problem import Problem
+from mmhash_service.telemetry import tracing
 
 UrlTreatment = Literal["fetch", "url", "ignore"]
 """Media at http(s) URLs: keyed by their content, by the URL, or left without a hash."""
@@ -115,7 +115,7 @@ def resolved_only(found: Found) -> Resolved:
 
 
 def read_inline(context: RequestContext, sources: Sequence[MediaSource], needs: Needs) -> Found:
-    """Read the media in the request itself; run this in a worker thread."""
+    """Read the media in the request itself; run this in a thread."""
     if len(sources) > context.settings.max_items:
         raise Problem("too-many-items")
     return {
@@ -127,7 +127,7 @@ def read_inline(context: RequestContext, sources: Sequence[MediaSource], needs: 
 def recall_inline(context: RequestContext, sources: Sequence[MediaSource]) -> Resolved | None:
     """Read the media in the request itself, up to 4 small images that the memo remembers.
 
-    Return None for others. The event loop can do it. The header of a hostile image takes 30 ms to
+    Return None for others. The event loop can do it. The header of a hostile image takes long to
     read, so it is read in a thread the first time.
     """
     if len(sources) > _RECALLED_ITEMS or context.pixels:
@@ -203,6 +203,7 @@ async def _read_remote(context: RequestContext, source: MediaSource, needs: Need
         return ResolvedMedia(item)
     if not needs.sha256:
         (item,) = await hash_url(context, asked, source.text)
+        refuse_empty(item.nbytes)
         return ResolvedMedia(item)
     reader: PixelsReader | StreamReader = (
         PixelsReader(context, None) if is_pixels else StreamReader(context, None, is_media=True)

@@ -11,14 +11,14 @@ from mmhash.prompts.headers import engine_size
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.planning import OpenedPlan, open_plan
 from mmhash.requests import Document, MediaSource, RequestError, ShortText, form_of_path
-from mmhash_service.api.problems import Problem
-from mmhash_service.api.schemas.prompts import PlanQuery
 from mmhash_service.bodies.parsing import refuse_many_values
-from mmhash_service.engines import RequestedEngine
 from mmhash_service.items.context import RequestContext
+from mmhash_service.items.engines import RequestedEngine
 from mmhash_service.items.hashed import describe
 from mmhash_service.plan.annotate import unreadable
 from mmhash_service.plan.media import PLAN_NEEDS, Resolved, ResolvedMedia, resolve
+from mmhash_service.plan.schema import PlanQuery
+from mmhash_service.problems.problem import Problem
 
 if TYPE_CHECKING:
     from mmhash.prompts import Model

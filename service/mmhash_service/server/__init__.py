@@ -1,1 +1,1 @@
-"""Server processes: sockets, workers, the HTTP protocol, logs."""
+"""Server processes: sockets, supervisor, the HTTP protocol, logs."""

@@ -1,14 +1,14 @@
 """The direct path of a long body: from the socket to its consumer, without the queue of ASGI.
 
 uvloop, the parser and uvicorn copy each piece of a body, three times in all. Here the socket is
-read into a buffer that fits a core's cache, and each read is consumed at once on the event loop: it
-takes 0.2 ms to hash 1 MiB. The application calls the function that the scope has for this
-(`RECEIVE_BODY`). A chunked body is still parsed, which copies it once.
+read into a buffer that fits a core's cache, and each read is consumed at once on the event
+loop, which hashing 1 MiB does not block for long. The application calls the function that the scope
+has for this (`RECEIVE_BODY`). A chunked body is still parsed, which copies it once.
 
 To hand each read to another thread instead was measured: on 16 cores, idle otherwise, seven threads
 received 4 bodies of 20 MiB at once at 3.3 GB/s instead of 2.4, and 128 at 2.9 instead of 2.1, with
 46 and 23 % more CPU time for each GB; one thread made 128 slower. On two cores nothing was gained.
-More workers (the setting `processes`) use other cores, too.
+More processes use other cores, too.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ Count = Callable[[int], None]
 # 512 KiB at 1.44, with 256 KiB at 1.32; four at once at 1.47, 1.24 and 1.16.
 READ_BYTES = 1 << 20
 
-# The reads of one turn of the event loop, of all bodies together: 6 ms. uvloop reads a socket up to
-# 32 times in a turn, so with 128 bodies a turn took 0.8 s, and an answer to /health several.
+# The reads of one turn of the event loop, of all bodies together. uvloop reads a socket up to 32
+# times in a turn, so many bodies would delay an answer to /health for seconds.
 _READS_PER_TURN = 8
 
 
@@ -103,7 +103,7 @@ class BodySink:
             self.done.set_exception(error)
 
 
-class Connection(Protocol):
+class HeadParser(Protocol):
     """The protocol that has parsed the head, and gets the connection back."""
 
     def body_bytes_received(self, piece: memoryview) -> None:
@@ -137,7 +137,7 @@ class BodyReceiver(asyncio.BufferedProtocol):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: HeadParser,
         limit: Callable[[], int],
         flow: Flow,
         loop: asyncio.AbstractEventLoop,

@@ -11,7 +11,7 @@ from types import FrameType
 
 import uvicorn
 
-from mmhash_service.runtime.capacity import Limits
+from mmhash_service.limits.capacity import Limits
 from mmhash_service.server.hangup import Terminal
 from mmhash_service.server.supervisor import PING, RELOAD, STOP
 
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 class Server(uvicorn.Server):
     """A uvicorn server with a two-step stop: refuse new requests, then exit when none is running.
 
-    A worker also answers the pings of its supervisor, and stops when the supervisor says so or
+    A process also answers the pings of its supervisor, and stops when the supervisor says so or
     exits.
     """
 
@@ -64,7 +64,7 @@ class Server(uvicorn.Server):
             messages = b""
         if not messages:
             asyncio.get_running_loop().remove_reader(link)
-            logger.error("the supervisor has exited: this worker exits too")
+            logger.error("the supervisor has exited: this process exits too")
             # Free the address now, for the next server.
             self._close_listener = True
             self.drain()
@@ -85,7 +85,7 @@ class Server(uvicorn.Server):
             super().handle_exit(sig, frame)
             self._captured_signals.clear()  # or uvicorn raises the signal again
             return
-        # The other workers accept the connections.
+        # The other processes accept the connections.
         self._close_listener = self._supervisor is not None
         self.drain()
 

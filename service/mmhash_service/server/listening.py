@@ -34,6 +34,11 @@ def listening(settings: Settings) -> Iterator[socket.socket]:
             _bind(settings, listener)
             listener.listen(_BACKLOG)
         except OSError as error:
+            if settings.uds is not None and settings.uds.exists() and not settings.uds.is_socket():
+                raise ListenError(
+                    f"cannot listen on unix:{settings.uds}: the path exists and is not a Unix "
+                    "socket. Remove it, or choose another one with --uds."
+                ) from error
             stop = "Stop the program that uses this address, or choose"
             advice = stop if error.errno == errno.EADDRINUSE else "Choose"
             raise ListenError(

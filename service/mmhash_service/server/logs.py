@@ -6,8 +6,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
-from mmhash_service.middleware.access_log import request_id
-from mmhash_service.runtime.tracing import trace_id
+from mmhash_service.telemetry.request_id import request_id
+from mmhash_service.telemetry.tracing import trace_id
 
 
 class _Json(logging.Formatter):

@@ -1,6 +1,6 @@
-"""The folder in which the workers of one supervisor add up their metrics.
+"""The folder in which the processes of one supervisor add up their metrics.
 
-A supervisor that is killed cannot remove it, and its workers still use it while they drain. So each
+A killed supervisor cannot remove it, and its processes still use it while they drain. So each
 of them locks it, and the next supervisor removes the folders that nobody locks.
 """
 

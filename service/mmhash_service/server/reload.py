@@ -8,8 +8,8 @@ import logging
 from mmhash.errors import InputError, InputValueError
 from mmhash_service.base_settings import settings_errors
 from mmhash_service.resources import Resources
-from mmhash_service.runtime import metrics
 from mmhash_service.settings import Settings
+from mmhash_service.telemetry import metrics
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""`serve`: one server process, or a supervisor and its workers."""
+"""`serve`: one process, or a supervisor and its processes."""
 
 import gc
 import logging
@@ -16,26 +16,25 @@ from types import FrameType
 from typing import Any, NamedTuple, Protocol
 
 import uvicorn
-from fastapi import FastAPI
 
 from mmhash.errors import InputError
 from mmhash.states import use_threads_again
-from mmhash_service.app import create_app
+from mmhash_service.http.app import create_app
+from mmhash_service.limits.malloc import tune_malloc
 from mmhash_service.models import Models
-from mmhash_service.resources import Resources
-from mmhash_service.runtime import metrics
-from mmhash_service.runtime.metrics import MULTIPROC_VARIABLE
+from mmhash_service.resources import Application, Resources
 from mmhash_service.server import logs
 from mmhash_service.server.check import check_values
 from mmhash_service.server.graceful import Server
 from mmhash_service.server.hangup import Terminal
 from mmhash_service.server.listening import address_of, listening, listening_for_metrics
-from mmhash_service.server.malloc import tune_malloc
 from mmhash_service.server.metrics_folder import hold, metrics_folder
 from mmhash_service.server.protocol import BoundedProtocol
 from mmhash_service.server.reload import read_again, reload
 from mmhash_service.server.supervisor import exit_with_supervisor, supervise
 from mmhash_service.settings import Settings
+from mmhash_service.telemetry import metrics
+from mmhash_service.telemetry.metrics import MULTIPROC_VARIABLE
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +44,7 @@ _CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 class Create(Protocol):
     """A function that creates the application, in the process that runs it."""
 
-    def __call__(self, settings: Settings, *, models: Models | None) -> FastAPI:
+    def __call__(self, settings: Settings, *, models: Models | None) -> Application:
         """Create the application; models that are None are read."""
 
 
@@ -64,7 +63,7 @@ def serve(settings: Settings, create: Create = create_app) -> None:
     logs.configure()
     received = _catch_signals()
     check_values(settings)
-    # Read here, so that one that cannot be read fails the start, and not each worker.
+    # Read here, so that one that cannot be read fails the start, and not each process.
     models = Models(settings.models)
     with listening(settings) as listener, listening_for_metrics(settings) as more:
         listeners = [listener, *more]
@@ -95,7 +94,7 @@ def _catch_signals() -> _Received:
 
 def _run_server(
     settings: Settings,
-    create: Callable[[], FastAPI],
+    create: Callable[[], Application],
     listeners: list[socket.socket],
     received: _Received,
     supervisor: socket.socket | None = None,
@@ -116,8 +115,8 @@ def _run_server(
         # The grace period has passed already.
         timeout_graceful_shutdown=1,
     )
-    # Loaded modules stay for good. Without this, each full collection blocks the event loop for
-    # 50 ms.
+    # Loaded modules stay for good. Without this, each full collection would block the event
+    # loop.
     gc.freeze()
     server = Server(
         config, resources.limits, partial(reload, resources), settings.grace_s, supervisor
@@ -132,7 +131,7 @@ def _run_server(
     resources.stop_threads()
 
 
-def _run_worker(
+def _run_process(
     settings: Settings,
     create: Create,
     listeners: list[socket.socket],
@@ -143,7 +142,7 @@ def _run_worker(
     received: _Received | None = None,
     models: Models | None = None,
 ) -> None:
-    """Run one worker; a forked one has the supervisor's links, received signals and models."""
+    """Run one process; a forked one has the supervisor's links, received signals and models."""
     for link in links:
         link.close()
     logs.configure()
@@ -154,16 +153,16 @@ def _run_worker(
     received = received or _catch_signals()
     exit_with_supervisor(supervisor, settings.grace_s)
     hold(os.environ[MULTIPROC_VARIABLE])
-    metrics.WORKER_RESTARTS.inc(int(is_restart))
+    metrics.PROCESS_RESTARTS.inc(int(is_restart))
     create_here = partial(create, settings, models=models)
     _run_server(settings, create_here, listeners, received, supervisor)
 
 
 def _process_type() -> type[BaseProcess]:
-    """Return how to start a worker: a fork takes 0.03 s of CPU, a new Python with its imports 1 s.
+    """Return how to start a process: a fork, where it is safe, shares the imports and the models.
 
-    At a fork, another thread may hold a lock, which would stay locked in the worker. The supervisor
-    has one thread, unless opentelemetry-instrument has started an exporter.
+    Another thread may hold a lock, which would stay locked in a forked process. The supervisor has
+    one thread, unless opentelemetry-instrument has started an exporter.
     """
     is_safe = sys.platform == "linux" and threading.active_count() == 1
     return ForkProcess if is_safe else SpawnProcess
@@ -176,9 +175,9 @@ def _run_supervisor(
     listeners: list[socket.socket],
     received: _Received,
 ) -> None:
-    """Run the supervisor process, whose models the workers inherit until a reload.
+    """Run the supervisor process, whose models the processes inherit until a reload.
 
-    To read a tokenizer of 150000 tokens takes 0.5 s of CPU and 124 MB.
+    A tokenizer of 150000 tokens takes 124 MB.
     """
     launched = 0
 
@@ -190,20 +189,20 @@ def _run_supervisor(
         if process_type is ForkProcess:
             options |= {"links": links, "received": received, "models": models}
         process = process_type(
-            target=_run_worker, args=(settings, create, listeners, link), kwargs=options
+            target=_run_process, args=(settings, create, listeners, link), kwargs=options
         )
         process.start()
         return process
 
-    def reload_for_new_workers() -> None:
+    def reload_for_new_processes() -> None:
         nonlocal settings, models
-        models = None  # a new worker reads them, as the others do now
-        with suppress(InputError, OSError):  # each worker logs it
+        models = None  # a new process reads them, as the others do now
+        with suppress(InputError, OSError):  # each process logs it
             settings = read_again(settings)
 
     with metrics_folder() as folder:
         os.environ[MULTIPROC_VARIABLE] = folder
-        gc.freeze()  # collections in the workers do not write to what they share
+        gc.freeze()  # collections in the processes do not write to what they share
         supervise(
             launch,
             settings.processes,
@@ -211,5 +210,5 @@ def _run_supervisor(
             received.stops,
             received.reloads,
             grace_s=settings.grace_s,
-            on_reload=reload_for_new_workers,
+            on_reload=reload_for_new_processes,
         )

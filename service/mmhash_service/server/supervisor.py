@@ -1,7 +1,7 @@
-"""Supervisor of the worker processes: restarts those that exit or hang, and stops all together.
+"""Supervisor of the server processes: restarts those that exit or hang, and stops all together.
 
-Each worker has a socket to the supervisor. The worker's event loop answers pings on it, and the end
-of the stream means that the supervisor has exited, whatever the cause.
+Each process has a socket to the supervisor. Its event loop answers pings on it, and the end of the
+stream means that the supervisor has exited, whatever the cause.
 """
 
 import logging
@@ -19,7 +19,7 @@ from prometheus_client.multiprocess import mark_process_dead
 
 logger = logging.getLogger(__name__)
 
-# Messages of the supervisor, one byte each. The worker replies to a ping with a ping.
+# Messages of the supervisor, one byte each. The process replies to a ping with a ping.
 PING = b"p"
 STOP = b"s"
 RELOAD = b"r"
@@ -27,27 +27,27 @@ RELOAD = b"r"
 _TICK_S = 0.1
 _TICKS_PER_PING = 10  # one ping per second
 
-# Unanswered pings until a worker counts as hung, before and after its first answer. A start takes
-# 2 s, longer on a busy machine; an event loop is blocked for 5 ms at most. The supervisor counts
+# Unanswered pings until a process counts as hung, before and after its first answer. A start takes
+# seconds, longer on a busy machine; an event loop is never blocked for long. The supervisor counts
 # pings, not seconds: if all processes were suspended (SIGSTOP, a laptop), none has hung.
 _START_PINGS = 60
 _HANG_PINGS = 10
 
-# A worker that has run for this long is healthy: its next restart is immediate again.
+# A process that has run for this long is healthy: its next restart is immediate again.
 _HEALTHY_S = 60.0
 _MAX_DELAY_S = 30.0
 
-# The time that a worker may take to exit beyond its grace period.
+# The time that a process may take to exit beyond its grace period.
 _MARGIN_S = 5.0
 
-# Starts a worker process and passes it its socket, and the supervisor's ends of all sockets: a
-# forked worker has to close its copies, or the streams would not end with the supervisor.
+# Starts a process and passes it its socket, and the supervisor's ends of all sockets: a forked
+# process has to close its copies, or the streams would not end with the supervisor.
 Launch = Callable[[socket.socket, list[socket.socket]], BaseProcess]
 
 
 def supervise(
     launch: Launch,
-    workers: int,
+    processes: int,
     listeners: Sequence[socket.socket],
     signals: Sequence[int],
     reloads: list[int],
@@ -55,14 +55,14 @@ def supervise(
     grace_s: float,
     on_reload: Callable[[], None],
 ) -> None:
-    """Keep the workers running until `signals` contains a signal, then stop them.
+    """Keep the processes running until `signals` contains a signal, then stop them.
 
-    A signal in `reloads` calls `on_reload` and is passed on to the workers.
+    A signal in `reloads` calls `on_reload` and is passed on to the processes.
 
-    The listeners stay open until then: connections wait in their backlog while a worker restarts.
+    The listeners stay open until then: connections wait in their backlog while a process restarts.
     """
     links: list[socket.socket] = []
-    slots = [_Slot(launch, links) for _ in range(workers)]
+    slots = [_Slot(launch, links) for _ in range(processes)]
     try:
         for tick in count():
             if signals:
@@ -89,7 +89,7 @@ def supervise(
 def _stop(slots: list["_Slot"], signals: Sequence[int], grace_s: float) -> None:
     for slot in slots:
         slot.send(STOP)
-    # Counted like pings: time in which all processes were suspended is not the workers'.
+    # Counted like pings: time in which all processes were suspended is not the processes'.
     for _ in range(round((grace_s + _MARGIN_S) / _TICK_S)):
         if not any(slot.runs for slot in slots):
             return
@@ -99,16 +99,16 @@ def _stop(slots: list["_Slot"], signals: Sequence[int], grace_s: float) -> None:
         time.sleep(_TICK_S)
     for slot in slots:
         if slot.runs:
-            logger.error("worker %d did not stop in time: killing it", slot.pid)
+            logger.error("process %d did not stop in time: killing it", slot.pid)
 
 
 def restart_delay(failures: int) -> float:
-    """Return the seconds until a worker is restarted: 0, 1, 2, 4 and so on, at most 30."""
+    """Return the seconds until a process is restarted: 0, 1, 2, 4 and so on, at most 30."""
     return 0.0 if failures <= 1 else min(2.0 ** min(failures - 2, 10), _MAX_DELAY_S)
 
 
 class _Slot:
-    """A slot for one worker at a time."""
+    """A slot for one process at a time."""
 
     def __init__(self, launch: Launch, links: list[socket.socket]) -> None:
         self._launch = launch
@@ -129,7 +129,7 @@ class _Slot:
         return self._process.pid if self._process is not None else None
 
     def replace(self) -> None:
-        """Start a worker if there is none, and remove one that has exited."""
+        """Start a process if there is none, and remove one that has exited."""
         now = time.monotonic()
         if self._process is None:
             if now >= self._start_at:
@@ -137,7 +137,7 @@ class _Slot:
         elif not self._process.is_alive():
             self._remove(self._process)
         elif self._failures and now - self._started_at >= _HEALTHY_S:
-            logger.info("worker %d is healthy after %d failures", self.pid, self._failures)
+            logger.info("process %d is healthy after %d failures", self.pid, self._failures)
             self._failures = 0
 
     def _start(self) -> None:
@@ -151,7 +151,7 @@ class _Slot:
             self._links.remove(link)
             link.close()
             reason = error.strerror or type(error).__name__
-            logger.warning("cannot start a worker: %s; %s", reason, self._schedule())
+            logger.warning("cannot start a process: %s; %s", reason, self._schedule())
             return
         self._link = link
         self._started_at = time.monotonic()
@@ -161,7 +161,7 @@ class _Slot:
     def _remove(self, process: BaseProcess) -> None:
         mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
         logger.error(
-            "worker %d exited with %s; %s", process.pid, process.exitcode, self._schedule()
+            "process %d exited with %s; %s", process.pid, process.exitcode, self._schedule()
         )
         self._links.remove(self._link)
         self._link.close()
@@ -175,7 +175,7 @@ class _Slot:
         return f"restart in {delay:g} s" if delay else "restart at once"
 
     def ping(self) -> None:
-        """Send a ping, and kill the worker if too many are unanswered."""
+        """Send a ping, and kill the process if too many are unanswered."""
         if not self.runs:
             return
         try:
@@ -185,7 +185,7 @@ class _Slot:
             self._unanswered += 1
         if self._unanswered > (_HANG_PINGS if self._has_answered else _START_PINGS):
             logger.error(
-                "worker %d is hung: no answer for %d s; killing it",
+                "process %d is hung: no answer for %d s; killing it",
                 self.pid,
                 self._unanswered * _TICKS_PER_PING * _TICK_S,
             )
@@ -193,7 +193,7 @@ class _Slot:
         self.send(PING)
 
     def send(self, message: bytes) -> None:
-        """Send a message to the worker, if it is running."""
+        """Send a message to the process, if it is running."""
         if self.runs:
             with suppress(OSError):
                 self._link.send(message)

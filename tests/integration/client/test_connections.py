@@ -74,16 +74,6 @@ def test_one_client_for_one_event_loop(url: str) -> None:
     loop.close()
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}, object(), b"x"])
-def test_a_request_that_is_no_json_is_refused_here(connect: Any, url: str, value: Any) -> None:
-    circle: list[Any] = []
-    circle.append(circle)
-    with connect(url) as client:
-        for request in ({"x": value}, {"x": circle}):
-            with pytest.raises(mmhash.InputError, match="JSON"):
-                client.annotate(request, engine="vllm")
-
-
 def test_arguments_that_are_none_of_theirs_are_refused_here(connect: Any, url: str) -> None:
     with connect(url) as client:
         calls: list[Any] = [

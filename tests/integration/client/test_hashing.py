@@ -20,7 +20,6 @@ import mmhash
 from mmhash.client import AsyncClient, Client, shared
 from mmhash.client.calls import BATCH_ITEM_MAX, BATCH_MAX_ITEMS, SHM_MIN_BYTES
 from mmhash.client.exchange import Request
-from mmhash.transport import SharedTensor
 from mmhash.transport.segments import DIRECTORY
 from tests.support.service import TIMEOUT_S, Service, count
 
@@ -165,45 +164,21 @@ def test_it_is_sent_over_tcp(connect: Any, url: str) -> None:
 def test_a_service_with_other_shared_memory_is_sent_the_bytes_from_then_on(
     connect: Any, local: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copy = shared.Lease.copy
+    copy = shared.SharedCopy.copy
 
-    def elsewhere(self: shared.Lease, request: Request) -> Any:
+    def elsewhere(self: shared.SharedCopy, request: Request) -> Any:
         copied: Any = copy(self, request)
         content = json.loads(bytes(copied.content))
         content["items"][0]["shm"]["name"] = "mmhash-1-1-0000000000000000"
         return replace(copied, content=memoryview(json.dumps(content).encode()))
 
-    monkeypatch.setattr(shared.Lease, "copy", elsewhere)
+    monkeypatch.setattr(shared.SharedCopy, "copy", elsewhere)
     with connect(**address(local)) as client:
         before, sent = refused(local), received(local)
         for _ in range(3):
             assert client.hash([NOISE, b"abc"])[0].key == mmhash.key(NOISE)
     assert refused(local) == before + 1
     assert received(local) - sent >= 3 * NOISE.nbytes
-
-
-def test_what_is_gone_when_it_is_looked_for_is_sent(
-    connect: Any, local: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copy = shared.Lease.copy
-
-    def too_early(self: shared.Lease, request: Request) -> Any:
-        copied: Any = copy(self, request)
-        SharedTensor.open(self._handle).close()
-        self._shared.pool().lease(b"another's").handle()
-        self._shared.pool()._ledger.collect()
-        return copied
-
-    with connect(**address(local)) as client:
-        client.hash(NOISE)
-        with monkeypatch.context() as patch:
-            patch.setattr(shared.Lease, "copy", too_early)
-            before = received(local)
-            assert client.hash(NOISE)[0].key == mmhash.key(NOISE)
-            assert received(local) - before >= NOISE.nbytes
-        before = received(local)
-        client.hash(NOISE)
-        assert received(local) - before < 10_000
 
 
 def test_without_room_it_is_sent(

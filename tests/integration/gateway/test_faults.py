@@ -98,7 +98,7 @@ def test_all_workers_are_down() -> None:
 
 
 def test_a_worker_that_hangs_gives_its_requests_to_another() -> None:
-    settings = {"gateway.health_timeout_s": "3", "gateway.eject_after": "2"}
+    settings = {"gateway.health_timeout_s": "3"}
     with fleet_of(2, **settings) as (started, _, client):
         answers: list[httpx.Response] = []
         started[0].send_signal(signal.SIGSTOP)
@@ -180,10 +180,9 @@ def test_the_file_of_workers_is_read_again(tmp_path: Path) -> None:
     file = tmp_path / "workers"
     with engines(2) as (one, two):
         file.write_text(f"# the first\n{one.url}\n")
-        settings = {"gateway.refresh_s": "0.1"}
         arguments = ("--worker-file", str(file))
         with (
-            gateway_before([], *arguments, settings=settings) as gateway,
+            gateway_before([], *arguments) as gateway,
             gateway.new_client() as client,
         ):
             assert client.post(PATH, json=CHAT).json()["worker"] == "w0"
@@ -233,7 +232,7 @@ def test_the_fleet_changes_while_a_request_waits(
             replace(file, "".join(f"{urls[spec[:2]]}{spec[2:]}\n" for spec in specs))
 
         write(before)
-        settings = {"gateway.refresh_s": "0.1", "gateway.policy": "round-robin"}
+        settings = {"gateway.policy": "round-robin"}
         gateway = gateway_before([], "--worker-file", str(file), settings=settings)
         client = stack.enter_context(stack.enter_context(gateway).new_client())
         chat = {"messages": [{"role": "user", "content": [IMAGE]}], "mode": "hang at w0"}
@@ -251,17 +250,12 @@ def test_the_fleet_changes_while_a_request_waits(
         assert sent["uuid"] == vllm.uuid(mmhash.key(b"abc"))  # as its spec now has it
 
 
-def test_a_worker_that_joins_is_probed_at_once(tmp_path: Path) -> None:
+def test_a_worker_that_joins_is_probed(tmp_path: Path) -> None:
     file = tmp_path / "workers"
-    settings = {
-        "gateway.refresh_s": "0.1",
-        "gateway.health_interval_s": "3600",  # so the first probe has to succeed
-        "gateway.health_timeout_s": "300",
-    }
     with engines(2) as (one, two):
         file.write_text(f"{one.url}\n")
         with (
-            gateway_before([], "--worker-file", str(file), settings=settings) as gateway,
+            gateway_before([], "--worker-file", str(file)) as gateway,
             gateway.new_client() as client,
         ):
             replace(file, f"{one.url}\n{two.url}\n")
@@ -368,8 +362,6 @@ def test_a_post_that_workers_read_is_executed_twice_at_most() -> None:
 def test_a_worker_that_has_left_and_hangs_gives_its_requests_to_another(tmp_path: Path) -> None:
     file = tmp_path / "workers"
     settings = {
-        "gateway.refresh_s": "0.1",
-        "gateway.eject_after": "1",
         "gateway.health_timeout_s": "2",
     }
     with engines(2) as (one, other), ExitStack() as stack:

@@ -26,7 +26,7 @@ STEP_S = 3.0
 def test_no_request_is_lost_or_executed_twice(tmp_path: Path) -> None:
     file, log = tmp_path / "workers", tmp_path / "executed"
     models.write("qwen2_vl", tmp_path / "tiny")
-    settings = {"models": {"tiny": str(tmp_path / "tiny")}, "gateway.refresh_s": "0.5"}
+    settings = {"models": {"tiny": str(tmp_path / "tiny")}}
     with engines(4) as old, ExitStack() as stack:
         specs = [f"{one.url},engine=vllm@0.32.0" for one in old]
         replace(file, "\n".join([*specs, ""]))

@@ -131,6 +131,25 @@ def test_a_text_goes_to_the_worker_that_has_it(fleet: Fleet, model: Model) -> No
             assert answer.json()["worker"] == f"w{number}"
 
 
+def test_a_worker_of_another_release_is_named(
+    workers: list[EngineProcess], folder: Path, model: Model
+) -> None:
+    """It costs the whole benefit, and fails no request."""
+    with fleet_of(workers[:1], folder, engine="vllm@0.30.0") as fleet:
+        request = chat("a prompt of some blocks ")
+        assert fleet.states()[0]["names"] == "unknown"
+        fleet.publish(0, model.plan(request, ENGINE, block_size=8))  # as a larger block size names
+        fleet.client.post(PATH, json=request)
+        wait_until(lambda: fleet.states()[0]["names"] == "wrong")
+        assert count(fleet.client, "mmhash_gateway_misnamed_workers") == 1
+        right = chat("another prompt of some blocks ")
+        plan = model.plan(right, "vllm@0.30.0", block_size=16)
+        fleet.client.post(PATH, json=right)
+        fleet.publish(0, plan)
+        wait_until(lambda: fleet.states()[0]["names"] == "right")
+        assert count(fleet.client, "mmhash_gateway_misnamed_workers") == 0
+
+
 def lists_adapter(path: str) -> ScriptedServer:
     """Return an engine that lists a LoRA adapter as vLLM does."""
     base = {"id": "tiny", "root": "/models/tiny", "parent": None}
@@ -195,7 +214,7 @@ def test_blocks_of_another_size_are_shown_and_logged(
 ) -> None:
     with Publisher() as its:
         spec = f"{workers[0].url},events={its.events},replay={its.replay},engine={ENGINE}"
-        chosen = {"models": {"tiny": str(folder)}, "gateway.refresh_s": "0.1"}
+        chosen = {"models": {"tiny": str(folder)}}
         with gateway_before([spec], settings=chosen) as gateway, gateway.new_client() as client:
             fleet = Fleet(workers, [its], client)
             wait_until(lambda: fleet.states()[0]["connected"])
@@ -249,31 +268,6 @@ def test_an_image_that_cannot_be_read_has_no_plan(fleet: Fleet, url: str) -> Non
         assert answer.json()["plan"] is None
 
 
-def test_a_lost_batch_is_replayed(fleet: Fleet, model: Model) -> None:
-    publisher = fleet.publishers[0]
-    lost = model.plan(chat("lost on its way "), ENGINE, block_size=16)
-    publisher.publish(stored(*lost.event_ids), is_lost=True)
-    fleet.publish(0, model.plan(chat("then another "), ENGINE, block_size=16))
-    wait_until(lambda: fleet.matched(chat("lost on its way "))[0] == 16 * len(lost.blocks))
-
-
-@pytest.mark.slow
-def test_a_gap_that_is_not_replayed_costs_hits_and_no_request(
-    workers: list[EngineProcess], folder: Path, model: Model
-) -> None:
-    with fleet_of(workers, folder) as fleet:
-        publisher = fleet.publishers[0]
-        known = chat("known before ")
-        fleet.publish(0, model.plan(known, ENGINE, block_size=16))
-        publisher.answers = False
-        publisher.publish(stored(1, 2, 3), is_lost=True)
-        publisher.publish(stored(4, 5, 6))
-        # What was known may have been removed in the gap: it is dropped, not believed.
-        wait_until(lambda: fleet.matched(known) == [0, 0])
-        assert fleet.client.post(PATH, json=known).status_code == 200
-        assert fleet.states()[0]["gaps"] >= 1
-
-
 @pytest.mark.slow
 def test_a_worker_that_restarts_has_nothing_cached(folder: Path, model: Model) -> None:
     with engines(2) as workers, fleet_of(workers, folder) as fleet:
@@ -292,7 +286,7 @@ def test_a_worker_that_leaves_and_joins_again_is_indexed_again(
     file, request = tmp_path / "workers", chat("stays in its cache ")
     ids = model.plan(request, ENGINE, block_size=16).event_ids
     first, second = workers
-    settings = {"models": {"tiny": str(folder)}, "gateway.refresh_s": "0.1"}
+    settings = {"models": {"tiny": str(folder)}}
     with ExitStack() as stack:
         publisher = stack.enter_context(Publisher())
         spec = f"{first.url},events={publisher.events},replay={publisher.replay},engine={ENGINE}"

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.support.memo import hash_pixels, share_an_image
-from tests.support.service import COMMAND, count
+from tests.support.service import count
 
 Serve = Callable[..., httpx.Client]
 
@@ -20,12 +20,6 @@ def until_stored(admin: Any) -> bytes:
         time.sleep(0.01)
     (name,) = names
     return name
-
-
-def until_hit(client: httpx.Client, image: bytes) -> None:
-    """An entry is kept after its answer, and a store that came back is not asked at once."""
-    while hash_pixels(client, image)["memo"] == "miss":
-        time.sleep(0.01)
 
 
 class Load:
@@ -113,60 +107,6 @@ def test_killed_and_brought_back_under_load_it_costs_no_call(
                 load.wait_for(20)
     assert load.wrong == []
     assert count(client, "mmhash_memo_failures_total", operation="get") > 0
-
-
-@pytest.mark.slow
-def test_frozen_under_load_it_costs_no_call(serve: Serve, redis: Any, images: list[bytes]) -> None:
-    url = f"memo_url=redis://127.0.0.1:{redis.port}"
-    client = serve(url, "memo_bytes=0", program=COMMAND)
-    with Load(client, images[:20]) as load:
-        load.wait_for(100)
-        redis.freeze()
-        load.wait_for(200)
-        before = count(client, "mmhash_memo_lookups_total", source="store")
-        redis.thaw()
-        while count(client, "mmhash_memo_lookups_total", source="store") == before:
-            load.wait_for(20)
-    assert load.wrong == []
-
-
-def test_a_full_redis_still_answers_what_it_has(
-    serve: Serve, redis: Any, images: list[bytes]
-) -> None:
-    client = serve(f"memo_url=redis://127.0.0.1:{redis.port}", "memo_bytes=0")
-    hash_pixels(client, images[0])
-    with redis.client() as admin:
-        until_stored(admin)
-        admin.config_set("maxmemory", 1)
-    for image in images[1:10]:
-        assert hash_pixels(client, image)["memo"] == "miss"
-        until_hit(client, images[0])
-    assert count(client, "mmhash_memo_failures_total", operation="put") > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("user", ["", pytest.param("nobody:wrong@", marks=pytest.mark.slow)])
-def test_a_redis_that_refuses_us_costs_misses(
-    serve: Serve, start_redis: Callable[..., Any], images: list[bytes], user: str
-) -> None:
-    redis = start_redis()
-    with redis.client() as admin:
-        admin.config_set("requirepass", "right")
-    refused = serve(f"memo_url=redis://{user}127.0.0.1:{redis.port}", "memo_bytes=0")
-    assert [hash_pixels(refused, images[0])["memo"] for _ in range(3)] == ["miss"] * 3
-    taken = serve(f"memo_url=redis://:right@127.0.0.1:{redis.port}", "memo_bytes=0")
-    until_hit(taken, images[0])
-
-
-@pytest.mark.slow
-def test_a_redis_that_is_not_there_yet_is_used_when_it_is(
-    serve: Serve, redis: Any, images: list[bytes]
-) -> None:
-    redis.kill()
-    client = serve(f"memo_url=redis://127.0.0.1:{redis.port}", "memo_bytes=0")
-    assert hash_pixels(client, images[0])["memo"] == "miss"
-    redis.start()
-    until_hit(client, images[0])
 
 
 @pytest.mark.slow

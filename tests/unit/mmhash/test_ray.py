@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import mmhash.ray
-from mmhash.bulk.items import Options
+from mmhash.bulk.items import BulkOptions
 from mmhash.cli.app import app
 
 ray = pytest.importorskip("ray")
@@ -91,7 +91,7 @@ def test_a_column_of_paths_that_keys_writes_is_refused() -> None:
     """Paths stay, so that the result would have two of the name."""
     batch = pa.table({"key": ["one"], "id": [1]})
     with pytest.raises(mmhash.InputError, match="columns that keys\\(\\) writes: key"):
-        mmhash.ray._with_keys(batch, "key", Options())
+        mmhash.ray._with_keys(batch, "key", BulkOptions())
 
 
 def test_the_program_of_the_docs(tmp_path: Path, cluster: None) -> None:

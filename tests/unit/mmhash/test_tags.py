@@ -1,8 +1,6 @@
 """Tags: what each vouches for, and that nothing else is a tag."""
 
 import struct
-import subprocess
-import sys
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from pathlib import Path
@@ -13,7 +11,6 @@ from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
-import mmhash
 from mmhash import Digest, TagError, sign_tag, tags, verify_tag
 from mmhash.errors import InputError, InputTypeError, InputValueError
 
@@ -154,20 +151,6 @@ def test_a_tag_with_any_bit_turned_is_refused() -> None:
             tags.open_tag(urlsafe_b64encode(raw).decode(), **GOOD)
 
 
-@given(st.binary(min_size=60, max_size=60))
-def test_bytes_that_nobody_signed_are_no_tag(raw: bytes) -> None:
-    with pytest.raises(TagError):
-        tags.open_tag(urlsafe_b64encode(raw).decode(), **GOOD)
-
-
-@given(at=st.integers(0, 79), character=st.characters())
-def test_a_tag_with_any_character_changed_is_refused(at: int, character: str) -> None:
-    changed = TAG[:at] + character + TAG[at + 1 :]
-    if changed != TAG:
-        with pytest.raises(TagError):
-            tags.open_tag(changed, **GOOD)
-
-
 @pytest.mark.parametrize(
     "spelling",
     [
@@ -189,14 +172,6 @@ def test_a_tag_with_any_character_changed_is_refused(at: int, character: str) ->
 def test_a_tag_has_one_spelling(spelling: str) -> None:
     with pytest.raises(TagError, match="80 characters"):
         tags.open_tag(spelling, **GOOD)
-
-
-def test_the_other_alphabet_is_refused() -> None:
-    tag = VECTORS[2][4]
-    audience: dict[str, Any] = {"engine": "vllm", "secrets": [NEW], "now": NOW}
-    verify_tag(tag, KEY, **audience)
-    with pytest.raises(TagError, match="80 characters"):
-        verify_tag(tag.replace("_", "/"), KEY, **audience)
 
 
 def test_another_version_is_named() -> None:
@@ -239,12 +214,3 @@ def test_what_cannot_be_signed_is_refused_by_name(
 def test_a_tag_is_a_str() -> None:
     with pytest.raises(InputTypeError, match="tag is a str"):
         verify_tag(TAG.encode(), KEY, **GOOD)  # type: ignore[arg-type]
-
-
-def test_tags_are_imported_when_they_are_first_asked_for() -> None:
-    program = "import sys, mmhash; print('mmhash.tags' in sys.modules); mmhash.verify_tag"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "False\n"
-    assert mmhash.sign_tag is tags.sign_tag

@@ -15,7 +15,7 @@ from PIL import Image
 
 import mmhash
 from mmhash.bulk import items
-from mmhash.bulk.items import AHEAD, Options, Row, hash_files, hash_values
+from mmhash.bulk.items import AHEAD, BulkOptions, Row, hash_files, hash_values
 from mmhash.engines.registry import request_fields
 from tests.support.descriptors import descriptors_below
 
@@ -28,7 +28,7 @@ def row_of(content: object, algorithm: str = "blake3") -> Row:
 
 
 def error_of(path: str, **options: str) -> str:
-    (row,) = hash_files([path], Options(**options))  # type: ignore[arg-type]
+    (row,) = hash_files([path], BulkOptions(**options))  # type: ignore[arg-type]
     assert row[:-1] == (None,) * (len(row) - 1)
     assert isinstance(row[-1], str)
     return row[-1]
@@ -44,7 +44,7 @@ def test_files_of_all_sizes(
     for number, content in enumerate(contents):
         (tmp_path / str(number)).write_bytes(content)
     paths = [str(tmp_path / str(number)) for number in range(len(sizes))]
-    options = Options(algorithm)  # type: ignore[arg-type]
+    options = BulkOptions(algorithm)  # type: ignore[arg-type]
     expected = [row_of(content, algorithm) for content in contents]
     assert hash_files(paths, options) == expected
     scalars = pa.array(contents, pa.binary())
@@ -56,7 +56,7 @@ def test_what_cannot_be_hashed_says_why_and_the_others_go_on(tmp_path: Path) -> 
     good.write_bytes(b"foo")
     os.mkfifo(fifo)  # to open it for reading would wait for a writer
     paths = [tmp_path / "missing", good, fifo, tmp_path, good]
-    rows = hash_files(map(str, paths), Options())
+    rows = hash_files(map(str, paths), BulkOptions())
     assert [row[-1] for row in rows] == [
         "FileNotFoundError: No such file or directory",
         None,
@@ -77,7 +77,7 @@ def test_pixels(tmp_path: Path) -> None:
     image.save(tmp_path / "image.png")
     encoded = io.BytesIO()
     image.save(encoded, "BMP")
-    options = Options(of="pixels")
+    options = BulkOptions(of="pixels")
     assert hash_files([str(tmp_path / "image.png")], options) == [row_of(image)]
     found = hash_values(pa.array([encoded.getvalue(), b"no image", None], pa.binary()), options)
     assert found[0] == row_of(image)
@@ -87,7 +87,7 @@ def test_pixels(tmp_path: Path) -> None:
 
 def test_engines_have_a_column_each(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"foo")
-    options = Options(engines=("sglang@0.5.23", "vllm@0.33.0"))
+    options = BulkOptions(engines=("sglang@0.5.23", "vllm@0.33.0"))
     (row,) = hash_files([str(tmp_path / "file")], options)
     said = dict(zip(options.columns, row, strict=True))
     key = mmhash.key(b"foo")
@@ -101,7 +101,7 @@ def test_the_columns_of_engines_have_the_orientation(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     image.save(tmp_path / "image.png", exif=exif)
-    options = Options(of="pixels", engines=("vllm@0.23.0", "vllm@0.33.0"))
+    options = BulkOptions(of="pixels", engines=("vllm@0.23.0", "vllm@0.33.0"))
     (row,) = hash_files([str(tmp_path / "image.png")], options)
     said = dict(zip(options.columns, row, strict=True))
     assert said["key"] == mmhash.key(image).hex()
@@ -120,10 +120,10 @@ def test_a_limited_number_of_files_is_open(tmp_path: Path) -> None:
             assert descriptors_below(str(tmp_path)) <= AHEAD + 1
             yield path
 
-    rows = hash_files(counted(), Options())
+    rows = hash_files(counted(), BulkOptions())
     assert [row[3] for row in rows] == [mmhash.key(path.encode()).hex() for path in paths]
     with pytest.raises(ZeroDivisionError):  # of the paths: the files that are open are closed
-        hash_files((paths[int(1 / (2 - number))] for number in range(3)), Options())
+        hash_files((paths[int(1 / (2 - number))] for number in range(3)), BulkOptions())
     assert descriptors_below(str(tmp_path)) == 0
 
 
@@ -134,6 +134,6 @@ def test_a_device_is_not_opened(tmp_path: Path, of: Literal["bytes", "pixels"]) 
     path.symlink_to("/dev/ptmx")
     opened = []
     sys.addaudithook(lambda event, args: opened.append(args[0]) if event == "open" else None)
-    (row,) = hash_files([str(path)], Options(of=of))
+    (row,) = hash_files([str(path)], BulkOptions(of=of))
     assert row[-1] == "InputTypeError: not a regular file"
     assert str(path) not in opened

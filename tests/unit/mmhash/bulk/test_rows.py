@@ -9,13 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import mmhash
-from mmhash.bulk.items import Options, Row
+from mmhash.bulk.items import BulkOptions, Row
 from mmhash.bulk.sources import read_source
 
 
 def rows_of(file: str) -> list[Row]:
     """Return the rows of the column data."""
-    return [row for shard in read_source(file, "data") for row in shard.hash(Options())]
+    return [row for shard in read_source(file, "data") for row in shard.hash(BulkOptions())]
 
 
 def test_a_row_group_is_a_shard(tmp_path: Path) -> None:
@@ -78,5 +78,5 @@ def test_a_path_that_is_not_utf_8_has_an_error(tmp_path: Path) -> None:
     pq.write_table(pa.table({"p": latin}), tmp_path / "names")
     (shard,) = read_source(str(tmp_path / "names"), "p")
     assert shard.names == ["a\N{REPLACEMENT CHARACTER}"]
-    (row,) = shard.hash(Options())
+    (row,) = shard.hash(BulkOptions())
     assert row[-1].startswith("UnicodeEncodeError: ")

@@ -11,7 +11,7 @@ import pytest
 
 import mmhash
 from mmhash.bulk import sources
-from mmhash.bulk.items import Options, Row
+from mmhash.bulk.items import BulkOptions, Row
 from mmhash.bulk.sources import Shard, read_source
 
 
@@ -21,7 +21,7 @@ def names(shards: Iterable[Shard]) -> list[str | int]:
 
 def names_and_rows(shards: Iterable[Shard]) -> tuple[list[str | int], list[Row]]:
     shards = list(shards)
-    return names(shards), [row for shard in shards for row in shard.hash(Options())]
+    return names(shards), [row for shard in shards for row in shard.hash(BulkOptions())]
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -197,23 +196,6 @@ def test_what_cannot_begin_says_why(folder: Path, out: Path) -> None:
     assert run(folder).exit_code == 2
 
 
-def test_a_run_that_lacks_descriptors_ends_and_can_be_resumed(many: Path, out: Path) -> None:
-    """Its processes can open nothing; no item is to have that as its error."""
-    arguments = command(many, "--out", out, "--processes", 1)
-    endings = set()
-    for limit in (8, 14, 20, 29):
-        done = subprocess.run(
-            ["sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh", *arguments],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        endings.add(done.returncode)
-        if out.exists():
-            rows = pq.read_table(out)
-            assert rows["error"].null_count == rows.num_rows
-            assert done.returncode or rows.num_rows == FILES
-    assert endings >= {0, 1}
-
-
 def test_a_killed_run_leaves_no_process_at_work(many: Path, out: Path) -> None:
     with (many / "long").open("wb") as sparse:
         sparse.truncate(1 << 40)
@@ -234,25 +216,6 @@ def running(folder: Path) -> bool:
             if descriptor.readlink() == folder / "long":
                 return True
     return False
-
-
-@pytest.mark.slow
-def test_killed_at_random_it_still_has_each_item_once(many: Path, out: Path) -> None:
-    whole = out.with_name("whole")
-    start = time.monotonic()
-    subprocess.run(command(many, "--out", whole), check=True, stdout=subprocess.DEVNULL)
-    alone = time.monotonic() - start
-    finished: list[int] = []
-    for _ in range(KILLS):
-        with subprocess.Popen(command(many, "--out", out), stdout=subprocess.DEVNULL) as process:
-            time.sleep(alone * random.uniform(0.2, 0.9))
-            process.kill()
-        finished.append(len(list(out.glob("*.parquet"))))
-    assert finished == sorted(finished)  # what was finished is not lost
-    subprocess.run(command(many, "--out", out), check=True, stdout=subprocess.DEVNULL)
-    assert {name: content for name, (content, _) in parts(out).items()} == {
-        name: content for name, (content, _) in parts(whole).items()
-    }
 
 
 @pytest.mark.parametrize("is_for_all", [True, False])
@@ -278,23 +241,6 @@ def test_ctrl_c_ends_it_and_what_is_finished_stays(many: Path, out: Path, is_for
     table = pq.read_table(out)
     assert table.num_rows == FILES + 1
     assert {name for name in written if name.endswith(".parquet")} <= parts(out).keys()
-
-
-@pytest.mark.slow
-def test_ctrl_c_while_the_processes_start_ends_it(many: Path, out: Path) -> None:
-    for delay in range(0, 8, 2):
-        with subprocess.Popen(
-            command(many, "--out", out, "--processes", 2),
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-        ) as process:  # fmt: skip
-            children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-            while not children.read_text():
-                assert process.poll() is None
-            time.sleep(delay * 0.025)
-            os.killpg(process.pid, signal.SIGINT)
-            process.wait()  # it may have ended before
-            assert process.stderr is not None
-            assert process.stderr.read() == b""
 
 
 def test_two_runs_at_once_are_refused(many: Path, out: Path) -> None:

@@ -29,11 +29,6 @@ def test_names_what_runs() -> None:
     assert int(found["cpu cores"]) >= 1
 
 
-def test_values_are_aligned() -> None:
-    lines = CliRunner().invoke(app, ["env"]).stdout.splitlines()
-    assert len({len(line) - len(line.split(":", 1)[1].lstrip()) for line in lines}) == 1
-
-
 class _BrokenTorch(ModuleType):
     def __getattr__(self, name: str) -> object:
         raise RuntimeError("the driver is older than time\nand more")

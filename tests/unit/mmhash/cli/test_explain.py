@@ -1,4 +1,3 @@
-import json
 import re
 from pathlib import Path
 
@@ -8,7 +7,7 @@ from typer.testing import CliRunner
 
 import mmhash
 from mmhash.cli.app import app
-from mmhash.engines import known, request_fields, sglang
+from mmhash.engines import known, request_fields
 from mmhash.engines.engine import Engine
 from mmhash.engines.registry import ENGINES
 
@@ -32,7 +31,7 @@ def test_explain_ends_with_the_engines_fields(engine: Engine, picture: Path) -> 
     assert re.search(rf"^  key by of=pixels +{key.hex()}$", done.stdout, re.MULTILINE)
     of_file = mmhash.key(picture.read_bytes())
     assert re.search(rf"^  key by of=bytes, .* {of_file.hex()}$", done.stdout, re.MULTILINE)
-    fields = engine.request_fields(key, release) if engine.fields_of_key else {}
+    fields = engine.request_fields(key, release)
     for value in fields.values():
         for part in value if isinstance(value, list) else [value]:
             assert str(part) in done.stdout
@@ -50,34 +49,9 @@ def test_every_range_can_be_explained(picture: Path) -> None:
             assert f"for {name} {first}" in done.stdout
 
 
-def test_key_prints_each_engine(picture: Path) -> None:
-    arguments = [
-        "key",
-        "--of",
-        "pixels",
-        "--engine",
-        "sglang@0.5.23",
-        "--engine",
-        "vllm",
-        str(picture),
-    ]
-    done = RUN.invoke(app, arguments, catch_exceptions=False)
-    key, of_sglang, of_vllm = done.stdout.splitlines()
-    with Image.open(picture) as image:
-        expected = mmhash.key(image)
-    assert key == f"{expected.hex()}  {picture}"
-    spelling = json.loads(of_sglang.removeprefix("sglang@0.5.23 ").removesuffix(f"  {picture}"))
-    assert spelling == {
-        "mm_hash": sglang.mm_hash(expected),
-        "pad_values": sglang.pad_values(expected),
-    }
-    assert of_vllm == f'vllm {{"uuid": "{expected.hex()}"}}  {picture}'
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [(["key", "--engine", "sglang@0.9"], "known are 0.4.3"), (["key", "--engine", "other"], "known are sglang"),
-     (["key", "--engine", "lmdeploy", "/nowhere"], "takes no hash"),
      (["explain", "--engine", "sglang", "-"], "give a file"),
      (["explain", "--engine", "sglang", "/nowhere"], "No such file")],
 )  # fmt: skip

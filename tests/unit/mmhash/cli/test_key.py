@@ -18,7 +18,6 @@ from typer.testing import CliRunner, Result
 
 import mmhash
 from mmhash.cli.app import app
-from mmhash.dtypes import ITEM_SIZE
 
 TENANT = bytes(range(32))
 
@@ -168,13 +167,6 @@ def test_npy_that_is_none_is_refused(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "array.npy"
     file.write_bytes(content)
     refusal(file)
-
-
-def _values(dtype: str) -> torch.Tensor:
-    """A tensor of any dtype, which shows swapped and missing bytes."""
-    nbytes = torch.arange(2 * 3 * 16 * ITEM_SIZE[dtype]) % 2  # 0 and 1: what a bool may be
-    values = nbytes if dtype == "bool" else torch.arange(len(nbytes)) % 251
-    return values.to(torch.uint8).view(getattr(torch, dtype)).reshape(2, 3, -1)
 
 
 def test_safetensors_at_the_edge(tmp_path: Path) -> None:

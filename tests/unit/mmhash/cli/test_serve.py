@@ -124,25 +124,6 @@ def test_a_variable_that_is_not_json_shows_its_form(
     assert "hunter2" not in str(done.exception)
 
 
-@pytest.mark.parametrize(
-    ("assignments", "reason"),
-    [
-        (["port=true"], "settings: port: "),
-        (["max_items=false"], "settings: max_items: "),
-        (["grace_s=true"], "settings: grace_s: "),
-        (["port=99999"], "settings: port: Input should be less than or equal to 65535"),
-    ],
-)
-def test_mistaken_assignments_are_refused(
-    served: list[Settings], assignments: list[str], reason: str
-) -> None:
-    options = [word for text in assignments for word in ("--set", text)]
-    done = CliRunner().invoke(app, ["serve", "--check", *options])
-    assert done.exit_code == 1
-    assert str(done.exception).startswith(reason)
-    assert served == []
-
-
 @pytest.mark.parametrize("line", ["port = true", "max_items = true", "stall_timeout_s = true"])
 def test_true_is_no_number_in_a_file(
     served: list[Settings], tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch
@@ -189,14 +170,6 @@ def test_the_check_of_a_gateway_names_what_cannot_be_used(
     done = CliRunner().invoke(app, ["gateway", "--check", *arguments])
     assert done.exit_code == 1
     assert re.search(reason, str(done.exception))
-
-
-def test_a_file_of_workers_is_read(tmp_path: Path) -> None:
-    workers = tmp_path / "workers"
-    workers.write_text("nonsense\n")
-    done = CliRunner().invoke(app, ["gateway", "--check", "--worker-file", str(workers)])
-    assert done.exit_code == 1
-    assert "URL" in str(done.exception)
 
 
 def test_a_file_with_an_unknown_release(tmp_path: Path) -> None:
@@ -251,11 +224,6 @@ def test_a_wrong_worker_is_named_by_its_place() -> None:
     assert "settings: worker_list: worker 2: a worker is URL,events=…" in str(done.exception)
 
 
-def test_the_form_of_the_workers_is_shown() -> None:
-    done = CliRunner().invoke(app, ["gateway", "--set", "gateway.worker_list=http://a:1"])
-    assert 'worker_list: not JSON: lists and tables are written ["a", "b"]' in str(done.exception)
-
-
 @pytest.mark.parametrize(
     ("name", "hint"), [("polisy", "did you mean gateway.policy?"), ("x", "docs/gateway.md lists")]
 )
@@ -263,16 +231,6 @@ def test_an_unknown_setting_of_the_gateway_has_its_prefix(name: str, hint: str) 
     arguments = ["gateway", "--check", "--worker", "http://a:1", "--set", f"gateway.{name}=1"]
     done = CliRunner().invoke(app, arguments)
     assert f"unknown name gateway.{name}: {hint}" in str(done.exception)
-
-
-def test_of_several_values_for_a_gateway_the_last_counts(tmp_path: Path) -> None:
-    workers = tmp_path / "workers"
-    workers.write_text("http://a:1\n")
-    values = ("gateway.worker_file=/nowhere", f"gateway.worker_file={workers}", "port=x", "port=1")
-    options = [word for value in values for word in ("--set", value)]
-    done = CliRunner().invoke(app, ["gateway", "--check", *options])
-    assert done.exit_code == 0, done.exception
-    assert done.stdout.endswith("workers: 1\n")
 
 
 @pytest.mark.parametrize("name", ["", "none.toml"])

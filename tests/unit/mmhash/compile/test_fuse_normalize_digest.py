@@ -2,7 +2,6 @@
 
 # ruff: noqa: ARG005  (each case takes what any of them needs)
 
-import operator
 from collections.abc import Callable
 
 import pytest
@@ -262,45 +261,6 @@ def test_a_near_miss_through_inductor(pixels: Tensor, model: Model, then: str) -
     hashed = pixels if model is digest_of_another else found[0]
     assert torch.equal(found[1], ops.digest(hashed, dim=0))
     assert backend.manager.last_report().matches(NAME) == 0
-
-
-@torch.library.custom_op("mmhash_tests::write", mutates_args=("x",))
-def write(x: Tensor) -> None:
-    x.fill_(3.0)
-
-
-SCALE_WRITES: dict[str, Callable[[Tensor], object]] = {
-    "a method": lambda t: t.fill_(3.0),
-    "random": lambda t: t.normal_().abs_().add_(1),
-    "set": lambda t: t.set_(torch.tensor(3.0)),
-    "an index": lambda t: t.view(1).index_fill_(0, torch.tensor([0]), 3.0),
-    "setitem": lambda t: t.__setitem__((), 3.0),
-    "iadd": lambda t: operator.iadd(t, 1),
-    "out": lambda t: torch.add(t, 1, out=t),
-    "foreach": lambda t: torch._foreach_add_([t], 1.0),
-    "inplace": lambda t: torch.nn.functional.relu(t.neg_(), inplace=True).add_(2),
-    "aten": lambda t: torch.ops.aten.fill_.Scalar(t, 3.0),
-    "a custom operator": write,
-    "an alias": lambda t: t.detach().unsqueeze(0).unbind()[0].fill_(3.0),
-    "a stride": lambda t: torch.as_strided(t, (1,), (1,)).fill_(3.0),
-    "outside of the graph": lambda t: torch.compiler.disable(t.fill_)(3.0),
-}
-
-
-@pytest.mark.parametrize("change", SCALE_WRITES.values(), ids=SCALE_WRITES)
-def test_a_scale_that_is_written_counts(pixels: Tensor, change: Callable[[Tensor], object]) -> None:
-    def model(pixels: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, ...]:
-        scale = torch.tensor(0.5)
-        change(scale)
-        made = (pixels.float() * scale - mean) / std
-        return made, ops.digest(made, dim=0)
-
-    given = per_channel(pixels, last=False)
-    torch.manual_seed(0)
-    expected = list(map(mmhash.key, model(*given)))
-    compiled = torch.compile(model, backend=Backend(PassManager(), "eager"))
-    torch.manual_seed(0)
-    assert list(map(mmhash.key, compiled(*given))) == expected
 
 
 def test_what_is_trained_is_left_alone(pixels: Tensor) -> None:

@@ -1,12 +1,9 @@
-import operator
 from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-import mmhash
 from mmhash import ops
 from mmhash.compile import Backend, MergeDigests, PassManager
 
@@ -90,57 +87,6 @@ def test_a_write_between_parts_them() -> None:
         return (*before, ops.digest(x[0]), ops.digest(x[1]))
 
     assert run(model) == (2, 2)
-
-
-@torch.library.custom_op("mmhash_tests::bump", mutates_args=("x",))
-def bump(x: Tensor) -> None:
-    x.add_(1)
-
-
-def fused_adam(r: Tensor) -> None:
-    zeros = [torch.zeros_like(r)]
-    torch._fused_adam_(
-        [r], [r.clone()], zeros, [torch.zeros_like(r)], [], [torch.ones(())], lr=0.1, beta1=0.9,
-        beta2=0.99, weight_decay=0.0, eps=1e-8, amsgrad=False, maximize=False,
-    )  # fmt: skip
-
-
-# Running statistics, two rows of four, and what writes them without saying so in its name.
-FEATURES = torch.arange(2 * 4 * 3 * 3.0).view(2, 4, 3, 3) / 8 + 0.25
-WRITES: dict[str, Callable[[Tensor], object]] = {
-    "batch_norm": lambda r: torch.batch_norm(
-        FEATURES, None, None, r[0], r[1], True, 0.1, 1e-5, False
-    ),
-    "functional.batch_norm": lambda r: functional.batch_norm(FEATURES, r[0], r[1], training=True),
-    "instance_norm": lambda r: functional.instance_norm(FEATURES, r[0], r[1]),
-    "batch_norm_update_stats": lambda r: torch.batch_norm_update_stats(FEATURES, r[0], r[1], 0.5),
-    "embedding": lambda r: functional.embedding(torch.tensor([0, 1]), r, max_norm=0.1),
-    "embedding_bag": lambda r: functional.embedding_bag(torch.tensor([[0, 1]]), r, max_norm=0.1),
-    "fused_adam": fused_adam,
-    "foreach": lambda r: torch._foreach_lerp_([r[0]], [FEATURES[0, :, 0, 0]], 0.5),
-    "inplace": lambda r: functional.hardtanh(r, 0.0, 0.5, True),
-    "a view": lambda r: r.T.unbind()[0].fill_(9),
-    "setitem": lambda r: operator.setitem(r, (slice(None), torch.tensor([1])), 9),
-    "out": lambda r: torch.cumsum(FEATURES[0, 0, :2, 0], 0, out=r[0, :2]),
-    "resize": lambda r: r.resize_(1, 3),
-    "set": lambda r: r.set_(FEATURES[0, 0]),
-    "vmap": torch.vmap(lambda row: row.add_(1)),
-    "a custom operator": bump,
-    "aten": lambda r: torch.ops.aten.index_put_.default(r, [torch.tensor([0])], torch.tensor(7.0)),
-}
-
-
-@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
-def test_a_digest_stays_before_any_write(write: Callable[[Tensor], object]) -> None:
-    def model(r: Tensor) -> tuple[Tensor, ...]:
-        before = [ops.digest(r[0, :2]), ops.digest(r[0])]
-        write(r)
-        return (*before, ops.digest(r[0]), ops.digest(r.view(-1)[1:]))
-
-    expected = [mmhash.key(one) for one in model(torch.ones(2, 4) * 0.75)]
-    compiled = torch.compile(model, backend=Backend(PassManager(), "eager"))
-    assert [mmhash.key(one) for one in compiled(torch.ones(2, 4) * 0.75)] == expected
 
 
 def test_two_tensors_are_two_calls() -> None:

@@ -3,7 +3,7 @@ import pytest
 
 import mmhash
 from mmhash.client import Span as ClientSpan
-from mmhash.engines import Span, dynamo, lmcache, request_fields, sglang, split_names, trtllm, vllm
+from mmhash.engines import Span, dynamo, request_fields, sglang, split_names, trtllm, vllm
 from mmhash.engines.options import with_options
 from mmhash.engines.registry import ENGINES
 from mmhash.prompts.plan import Span as PlanSpan  # type: ignore[attr-defined]
@@ -15,17 +15,15 @@ SPAN = Span(3, 20, KEY)
 
 def test_there_is_one() -> None:
     assert ClientSpan is PlanSpan is Span
-    assert lmcache.Span is vllm.Span  # type: ignore[attr-defined]
 
 
 def test_each_engine_takes_it() -> None:
     own = vllm.Span(vllm.uuid(KEY), 3, 17)
     assert vllm.block_keys(IDS, 16, items=[SPAN]) == vllm.block_keys(IDS, 16, items=[own])
-    assert lmcache.substitute(IDS, [SPAN]) == lmcache.substitute(IDS, [own])
     assert sglang.pad_input_ids(IDS, [SPAN]) == sglang.pad_input_ids(IDS, [(3, 20, KEY)])
     hashed = Span(3, 20, hash=f"{KEY.u64:016x}")
     assert sglang.pad_input_ids(IDS, [hashed]) == sglang.pad_input_ids(IDS, [SPAN])
-    dynamos = dynamo.Span(dynamo.ENGINE.request_fields(KEY, dynamo.LATEST)["mm_hash"], 3, 17)
+    dynamos = dynamo.RoutingSpan(dynamo.ENGINE.request_fields(KEY, dynamo.LATEST)["mm_hash"], 3, 17)
     assert dynamo.routing_tokens(IDS, [SPAN]) == dynamo.routing_tokens(IDS, [dynamos])
 
 
@@ -51,7 +49,7 @@ def test_a_version_may_be_the_name_of_the_engine_too() -> None:
     assert sglang.pad_values(KEY, version="sglang@0.5.22") == sglang.pad_values(
         KEY, version="0.5.22"
     )
-    bundle = sglang.Item("IMAGE", [(0, 1), (1, 2)], np.zeros((2, 3)))
+    bundle = sglang.BundleItem("IMAGE", [(0, 1), (1, 2)], np.zeros((2, 3)))
     assert len(sglang.split_bundle(bundle, version="sglang@0.5.23")) == 2
     assert len(sglang.split_bundle(bundle, version="sglang@0.5.6")) == 1
     assert vllm.none_hash(version="vllm@0.32.0") == vllm.none_hash(version="0.32.0")

@@ -39,48 +39,6 @@ def test_nothing_and_trailing_zeros() -> None:
     assert sglang.gpu_hash(bytes(63)) == sglang.gpu_hash(bytes(64)) != sglang.gpu_hash(bytes(65))
 
 
-@given(cut=st.integers(0, 70_000), extra=st.integers(0, 5))
-def test_gpu_hash_is_of_the_whole(cut: int, extra: int) -> None:
-    """Tiles are 32 KiB: the value must not depend on how many are taken at a time."""
-    data = NOISE[: cut * 13 + extra]
-    assert sglang.gpu_hash(data) == _plain_gpu_hash(data.tobytes())
-
-
-def _plain_gpu_hash(data: bytes) -> int:
-    words = np.frombuffer(data + bytes(-len(data) % 4), np.uint32)
-    seed = 0x243F6A88
-    other = (seed * 0x9E3779B1 ^ 0xDEADBEEF) & 0xFFFFFFFF
-    index = np.arange(len(words), dtype=np.uint32)
-
-    def mix(k: Any) -> Any:
-        k = (k ^ k >> np.uint32(16)) * np.uint32(0x85EBCA6B)
-        k = (k ^ k >> np.uint32(13)) * np.uint32(0xC2B2AE35)
-        return k ^ k >> np.uint32(16)
-
-    def lane(multiplier: int, start: int, by: int) -> Any:
-        turned = index << np.uint32(by) | index >> np.uint32(32 - by)
-        return mix(words ^ (index * np.uint32(multiplier) + np.uint32(start) ^ turned))
-
-    total = 0
-    lanes = lane(0x27D4EB2D, seed, 15), lane(0x165667B1, other, 13)
-    for tile in range(0, len(words), 8192):
-        high, low = (
-            int(
-                mix(
-                    np.array(
-                        [k[tile : tile + 8192].sum(dtype=np.uint32) ^ np.uint32(4 * len(words))]
-                    )
-                )[0]
-            )
-            for k in lanes
-        )
-        total += high << 32 | low
-    total &= 2**64 - 1
-    total = (total ^ total >> 30) * 0xBF58476D1CE4E5B9 % 2**64
-    total = (total ^ total >> 27) * 0x94D049BB133111EB % 2**64
-    return total ^ total >> 31
-
-
 def test_widened_before_0_5_10() -> None:
     values = torch.arange(8).bfloat16()
     assert sglang.hash_feature(values, version="0.5.9") == sglang.hash_feature(values.float())
@@ -396,7 +354,7 @@ def test_combine_hashes_is_pythons() -> None:
 
 def test_a_split_item_has_the_hash_that_it_has_alone() -> None:
     feature = torch.from_numpy(NOISE[:2400]).view(torch.float16).reshape(100, 12)
-    item = sglang.Item(
+    item = sglang.BundleItem(
         "IMAGE", [(0, 9), (12, 26)], feature, None, {"image_grid_thw": [[1, 4, 10], [1, 6, 10]]}, 7
     )
     one, two = sglang.split_bundle(item)
@@ -421,7 +379,9 @@ def test_a_release_splits_by_the_grids_that_it_knows(
 ) -> None:
     data = {} if grid is None else {grid: [[1, 4, 10], [1, 6, 10]]}
     rows = 2 if grid is None else 100
-    item = sglang.Item(modality, [(0, 9), (12, 26)], NOISE[:2400].reshape(rows, -1), None, data, 7)
+    item = sglang.BundleItem(
+        modality, [(0, 9), (12, 26)], NOISE[:2400].reshape(rows, -1), None, data, 7
+    )
     assert len(sglang.split_bundle(item, version=first)) == 2
     assert sglang.split_bundle(item, version=before) == [item]
 
@@ -431,7 +391,7 @@ def test_a_release_splits_by_the_grids_that_it_knows(
 )
 def test_a_release_splits_the_patches_that_it_knows(counts: Any) -> None:
     data = {"num_patches": counts, "patch_pixel_values": NOISE[:3]}
-    item = sglang.Item("IMAGE", [(0, 9), (12, 26)], NOISE[:2], None, data)
+    item = sglang.BundleItem("IMAGE", [(0, 9), (12, 26)], NOISE[:2], None, data)
 
     def patches(version: str) -> list[int]:
         parts = sglang.split_bundle(item, version=version)
@@ -443,20 +403,20 @@ def test_a_release_splits_the_patches_that_it_knows(counts: Any) -> None:
 
 def test_a_flat_grid_is_none_since_0_5_15() -> None:
     data = {"image_grid_thw": np.array([1, 1])}
-    item = sglang.Item("IMAGE", [(0, 9), (12, 26)], NOISE[:2], None, data)
+    item = sglang.BundleItem("IMAGE", [(0, 9), (12, 26)], NOISE[:2], None, data)
     assert len(sglang.split_bundle(item, version="0.5.15")) == 2
     with pytest.raises(InputValueError, match="a grid has a row of whole numbers for each item"):
         sglang.split_bundle(item, version="0.5.14")
 
 
 def test_a_bundle_of_an_unknown_release_is_refused() -> None:
-    item = sglang.Item("IMAGE", None, NOISE)
+    item = sglang.BundleItem("IMAGE", None, NOISE)
     with pytest.raises(InputValueError, match=r"sglang 0\.6\.0 is not known"):
         sglang.split_bundle(item, version="0.6.0")
 
 
 def test_a_bad_grid_is_refused() -> None:
-    item = sglang.Item(
+    item = sglang.BundleItem(
         "VIDEO", [(0, 1), (2, 3)], torch.zeros(4, 2), None, {"video_grid_thw": ["ab"]}
     )
     with pytest.raises(InputValueError, match="grid"):

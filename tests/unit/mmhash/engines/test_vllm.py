@@ -1,5 +1,4 @@
 import io
-import subprocess
 import sys
 import uuid
 from collections.abc import Callable
@@ -30,12 +29,6 @@ def named(value: Any, version: str = FRAMED, **options: Any) -> str:
 # Items
 
 
-def test_a_known_image() -> None:
-    assert vllm.mm_hash(version="0.33.0", model_id="m", image=PHOTO) == (
-        "951f3cdb6fd7377a58c8142fa12ae2884b1ed885a64675654e7ca1f04b9b825a"
-    )
-
-
 def test_the_newest_release_is_the_default() -> None:
     assert vllm.LATEST == "0.33.0"
     assert vllm.mm_hash(image=PHOTO) == vllm.mm_hash(version="0.33.0", image=PHOTO)
@@ -53,15 +46,6 @@ def test_unknown_releases(version: str) -> None:
     ):
         with pytest.raises(InputValueError, match=r"known are 0\.18\.0 to 0\.18\.1, "):
             call()
-
-
-def test_equal_recipes() -> None:
-    pairs = [("0.18.0", "0.18.1"), ("0.19.0", "0.26.0"), ("0.31.0", "0.33.0")]
-    for one, other in pairs:
-        assert named(PHOTO, one) == named(PHOTO, other)
-        assert vllm.extra_keys(TOKENS, 16, version=one, items=[Span("a", 1, 20)]) == (
-            vllm.extra_keys(TOKENS, 16, version=other, items=[Span("a", 1, 20)])
-        )
 
 
 def test_algorithms() -> None:
@@ -355,16 +339,6 @@ def test_uuid() -> None:
         vllm.uuid("blake3:00")  # type: ignore[arg-type]
 
 
-def test_neither_torch_nor_pillow_is_loaded() -> None:
-    code = (
-        "import sys, numpy; from mmhash.engines import vllm;"
-        "vllm.mm_hash(a=numpy.zeros(3), b=vllm.EncodedMedia(numpy.zeros(3), b'x'));"
-        "vllm.block_keys([1] * 16, 16);"
-        "assert not {'torch', 'PIL'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 # Blocks
 
 
@@ -391,24 +365,6 @@ def test_wrong_roots() -> None:
         vllm.none_hash(block_algorithm="md5")
     with pytest.raises(InputTypeError, match="seed is a str, not int"):
         vllm.none_hash(seed=0)  # type: ignore[arg-type]
-
-
-def test_a_chain_is_its_blocks() -> None:
-    items = [Span("a", 3, 20), Span("b", 30, 2)]
-    lora = Lora("l", "/l")
-    for algorithm in ("sha256", "sha256_cbor", "xxhash_cbor"):
-        keys = vllm.block_keys(
-            TOKENS, 16, items=items, cache_salt="s", lora=lora, block_algorithm=algorithm, seed="0"
-        )
-        extras = vllm.extra_keys(TOKENS, 16, items=items, cache_salt="s", lora=lora)
-        parent = b""
-        for index, extra in enumerate(extras):
-            block = TOKENS[16 * index : 16 * index + 16]
-            parent = vllm.block_key(
-                block, parent=parent, extra=extra, block_algorithm=algorithm, seed="0"
-            )
-            assert parent == keys[index]
-        assert len(keys) == 4
 
 
 def test_extra_keys_by_release() -> None:
@@ -515,12 +471,6 @@ def test_steps_do_not_count_since_0_31(
     options: dict[str, Any] = {"items": items, "lookahead": lookahead}
     in_one_go = vllm.extra_keys(TOKENS, block_size, **options)
     assert vllm.extra_keys(TOKENS, block_size, **options, hashed_after=steps) == in_one_go
-
-
-@pytest.mark.parametrize("version", ["0.18.0", "0.30.0", "0.31.0"])
-def test_steps_of_a_prompt_without_items(version: str) -> None:
-    extras = vllm.extra_keys(TOKENS[:48], 16, version=version, hashed_after=[16, 32])
-    assert extras == [None, None, None]
 
 
 def test_what_steps_change_before() -> None:

@@ -207,24 +207,6 @@ def test_what_an_item_raises_ends_neither_the_loop_nor_its_thread(error: BaseExc
     run(main())
 
 
-def test_without_threads_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    good = noise(2 * MIB)
-
-    def start(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    async def main() -> None:
-        async with AsyncHasher(threads=2) as one:
-            with monkeypatch.context() as patch:
-                patch.setattr(threading.Thread, "start", start)
-                with pytest.raises(MMHashError, match="can't start new thread"):
-                    await one.key(good)
-            assert idle(one)
-            assert await one.key(good) == mmhash.key(good)
-
-    run(main())
-
-
 def test_a_call_that_is_wrong_itself_is_refused() -> None:
     async def main() -> None:
         async with AsyncHasher() as one:
@@ -428,20 +410,6 @@ def test_what_shares_a_buffer_and_is_not_the_same(gate: Gate) -> None:
     run(main())
 
 
-def test_tenants_and_algorithms_are_not_the_same(gate: Gate) -> None:
-    data = noise(2 * MIB)
-    gate.opened.set()
-
-    async def main() -> None:
-        async with AsyncHasher() as one:
-            found = await asyncio.gather(
-                one.key(data), one.key(data, tenant=bytes(32)), one.key(data, algorithm="xxh3")
-            )
-            assert len(set(found)) == 3
-
-    run(main())
-
-
 # Cancellation
 
 
@@ -499,18 +467,6 @@ def test_whoever_joined_is_not_cancelled_with_the_first(gate: Gate) -> None:
     run(main())
 
 
-def test_a_timeout_is_a_timeout(gate: Gate) -> None:
-    async def main() -> None:
-        async with AsyncHasher() as one:
-            asyncio.get_running_loop().call_later(0.05, gate.opened.set)
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.01):
-                    await one.key(noise(2 * MIB))
-            assert idle(one)
-
-    run(main())
-
-
 def test_buffers_are_let_go() -> None:
     held = []
 
@@ -527,18 +483,5 @@ def test_buffers_are_let_go() -> None:
                 await asyncio.wait([call])
                 del call
             assert await let_go(held)
-
-    run(main())
-
-
-def test_an_error_does_not_hold_its_item() -> None:
-    async def main() -> None:
-        async with AsyncHasher() as one:
-            data = np.ma.masked_array(noise(2 * MIB))
-            held = weakref.ref(data)
-            (error,) = await one.keys([data], return_errors=True)
-            del data
-            assert isinstance(error, InputTypeError)
-            assert await let_go([held])
 
     run(main())

@@ -63,23 +63,6 @@ def _index() -> Iterator[Index]:
     index.stop()
 
 
-@pytest.mark.parametrize(
-    ("blocks", "text"),
-    [
-        (None, "blocks is a list of ids, not NoneType"),
-        (b"one key", "blocks is a list of ids, not bytes"),
-        ("1", "blocks is a list of ids, not str"),
-        ([None], "a block's id is an int or bytes, not NoneType"),
-        (["1"], "a block's id is an int or bytes, not str"),
-        ([-1.0], "a block's id is an int or bytes, not float"),
-        (np.zeros((2, 2), np.int64), "a block's id is an int or bytes, not ndarray"),
-    ],
-)
-def test_a_match_is_of_ids(index: Index, blocks: Any, text: str) -> None:
-    with pytest.raises(InputTypeError, match=f"^{text}$"):
-        index.match(blocks)
-
-
 def test_ids_may_be_numbers_of_numpy(index: Index) -> None:
     """A negative one was an OverflowError of numpy."""
     assert index.match(np.array([1, 2]))["http://a"].tokens == 32

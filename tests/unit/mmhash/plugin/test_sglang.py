@@ -28,8 +28,8 @@ def test_nothing_is_on_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_misspelled_feature_ends_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MMHASH_PLUGIN", "keys,gaurd")
-    with pytest.raises(SystemExit, match="'gaurd'"):
+    monkeypatch.setenv("MMHASH_PLUGIN", "keys,guards")
+    with pytest.raises(SystemExit, match="'guards'"):
         chosen("SGLang")
 
 

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -237,19 +236,6 @@ def test_a_type_that_is_no_text_is_an_error(model: Model, engine: str, kind: Any
             model.plan({"messages": [message]}, engine)
 
 
-@pytest.mark.parametrize("request_", [None, [], 1])
-def test_a_request_of_another_type_is_an_error(model: Model, request_: Any) -> None:
-    with pytest.raises(InputTypeError, match="a request is a dict, or its JSON as str or bytes"):
-        model.plan(request_, ENGINE)
-
-
-@pytest.mark.parametrize("number", [np.int64(3), b"3", 3j])
-def test_an_option_that_json_does_not_have_is_an_error(model: Model, number: Any) -> None:
-    """It was a TypeError of the json module."""
-    with pytest.raises(InputValueError, match="a request is a JSON object: Object of type"):
-        model.plan({"prompt": "hi", "mm_processor_kwargs": {"min_pixels": number}}, ENGINE)
-
-
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -262,27 +248,6 @@ def test_a_wrong_option_is_an_error(model: Model, options: dict[str, Any], reaso
     """Each was taken for another value, and its plan named blocks that no engine has."""
     with pytest.raises(InputValueError, match=f"^{reason}$"):
         model.plan(_chat(_url(_png())), ENGINE, **options)
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"lora_path": 1}, "lora_path is a str or None, not int"),
-        ({"model_id": b"m"}, "model_id is a str or None, not bytes"),
-        ({"chat_template": ["x"]}, "chat_template is a str or None, not list"),
-        ({"groups": 8}, "groups is a list, not int"),
-        ({"groups": [[8]]}, "a size in groups is an int, not list"),
-        ({"tenant": []}, "tenant is bytes or None, not list"),
-        ({"media": ["a"]}, "media is a mapping from URLs to Media, or a function, not list"),
-        ({"media": {"a": (1, 2)}}, "media holds Media, not tuple"),
-        ({"media": lambda _url: {"width": 1}}, "media holds Media, not dict"),
-    ],
-)
-def test_an_option_of_another_type_is_an_error(
-    model: Model, options: dict[str, Any], reason: str
-) -> None:
-    with pytest.raises(InputTypeError, match=f"^{reason}$"):
-        model.plan(_chat("a"), ENGINE, **options)
 
 
 def test_a_tenant_of_a_text_is_checked(model: Model) -> None:
@@ -317,38 +282,6 @@ def test_the_size_and_key_of_media_have_their_types(
     """Some were a raw error, and 64.5 pixels a plan whose blocks no engine has."""
     with pytest.raises(error, match=f"^{reason}$"):
         model.plan(_chat("a"), ENGINE, media={"a": media})
-
-
-@pytest.mark.parametrize(
-    ("size", "error", "reason"),
-    [
-        (MediaSize(64, 64, "4", fps=1.0), InputTypeError, "frames is an int, not str"),
-        (MediaSize(64, 64, 2, fps="1"), InputTypeError, "fps is a number, not str"),
-        (MediaSize(64, 64, 2, fps=float("nan")), InputValueError, "fps is a finite number"),
-        (MediaSize(64, 64, 2, times=[0.0, 1.0]), InputTypeError, "times is a tuple, not list"),
-        (MediaSize(64, 64, 2, times=("0", "1")), InputTypeError, "a time is a number, not str"),
-    ],
-)
-def test_the_frames_of_a_video_have_their_types(
-    tmp_path: Path, size: MediaSize, error: type[Exception], reason: str
-) -> None:
-    model = Model.load(prompt_models.write("qwen3_vl", tmp_path))
-    part = {"type": "video_url", "video_url": {"url": "a"}}
-    chat = {"messages": [{"role": "user", "content": [part]}]}
-    with pytest.raises(error, match=f"^{reason}$"):
-        model.plan(chat, ENGINE, media={"a": Media(size, KEY)})
-
-
-@pytest.mark.parametrize("directory", [None, 3, b"models"])
-def test_a_directory_is_a_path(directory: Any) -> None:
-    kind = type(directory).__name__
-    with pytest.raises(InputTypeError, match=f"^directory is a str or a pathlib.Path, not {kind}$"):
-        Model.load(directory)
-
-
-def test_a_text_is_a_text(model: Model) -> None:
-    with pytest.raises(InputTypeError, match=r"^text is a str, not bytes$"):
-        model.encode(b"hi", add_special_tokens=False)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Options under which an engine makes other features of the same media: another hash each."""
 
-import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -148,13 +147,3 @@ def test_the_example_of_the_spec_is_right() -> None:
 
 
 EXAMPLE_KEY = "67a9b575aa9f84b9d94710bda1fae602c80c8e0210bad353301a2b419ba510eb"
-
-
-def test_no_two_of_all_hashes_are_one() -> None:
-    releases = ["0.29.0", "0.30.0", "0.33.0"]
-    uuids = {
-        uuid_of(release, modality, media_io_kwargs={"image": {"a": 1}, "video": {"b": 1}})
-        for release, modality in itertools.product(releases, OTHER)
-    }
-    # Up to 0.30 both options count for all kinds; from 0.31 for sounds alone.
-    assert len(uuids) == 3

@@ -158,28 +158,6 @@ def test_slices_in_one_piece_and_no_others() -> None:
             owned[0]
 
 
-def test_a_digest_travels_and_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = NOISE.reshape(100, 480)
-    parts = mmhash.split(values, counts=[30, 70])
-    with SharedTensor.create(values) as owned:
-        for part in mmhash.split(owned, counts=[30, 70]):
-            part.attach_digest(mmhash.digest(part))
-        handle = json.loads(json.dumps(owned.handle()))
-    # The owner has exited: opening it would fail.
-    travelled = mmhash.split(SharedTensor.open(handle), counts=[30, 70])
-    for tenant in (None, bytes(32)):
-        assert mmhash.keys(travelled, tenant=tenant) == mmhash.keys(parts, tenant=tenant)
-    assert mmhash.key(travelled[1]) == mmhash.key(parts[1])
-    assert mmhash.key(travelled) == mmhash.key(parts)
-    assert mmhash.digest(travelled[0]) == mmhash.digest(parts[0])
-    moved = SharedTensor.open(travelled[1].handle())
-    assert mmhash.key(moved) == mmhash.key(parts[1])
-    with pytest.raises(TransportError, match="is gone"):
-        mmhash.key(travelled[0], algorithm="xxh3")
-    with pytest.raises(TransportError, match="is gone"):
-        mmhash.key(travelled[0][:29])
-
-
 def test_pickle_carries_the_handle_alone() -> None:
     with SharedTensor.create(NOISE) as owned:
         pickled = pickle.dumps(owned[:40_000])

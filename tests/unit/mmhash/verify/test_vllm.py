@@ -90,9 +90,11 @@ def test_a_report_names_the_plugin() -> None:
 def test_sglang_says_what_the_plugin_does(
     body: bytes | None, features: tuple[str, ...] | None
 ) -> None:
-    status = 404 if body is None else 200
+    answers: dict[str, tuple[int, dict[str, str], bytes]] = {}
+    if body is not None:
+        answers["/mmhash"] = (200, {}, body)
     with (
-        ScriptedServer((status, {}, body or b"")) as engine,
+        ScriptedServer((404, {}, b""), by_path=answers) as engine,
         httpx.Client(base_url=engine.url) as client,
     ):
         assert verify_sglang.plugin(client) == features

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 import mmhash
-from mmhash_service.api.json_limits import MAX_VALUES
-from mmhash_service.api.problems import PROBLEMS
+from mmhash_service.limits.json_limits import MAX_VALUES
+from mmhash_service.problems.catalogue import PROBLEMS
 from tests.support.images import encode_noise
 from tests.support.responses import items_of, problem_of
 

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmhash.dtypes import ITEM_SIZE
-from mmhash_service.api.problems import Problem
 from mmhash_service.bodies.parsing import (
     MAX_DIMS,
     parse_dtype,
@@ -15,6 +14,7 @@ from mmhash_service.bodies.parsing import (
     parse_natural,
     parse_shape,
 )
+from mmhash_service.problems.problem import Problem
 
 BIGGEST = 2**63 - 1
 

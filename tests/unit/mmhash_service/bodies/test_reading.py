@@ -3,7 +3,6 @@
 import socket
 import struct
 import time
-import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -11,15 +10,13 @@ from typing import Any
 import httpx
 import pytest
 
-import mmhash
-from mmhash_service.api.problems import PROBLEMS
-from mmhash_service.app import create_app
 from mmhash_service.bodies.reading import MIN_PROGRESS, StallTimer
-from mmhash_service.runtime.capacity import STREAM_BYTES
+from mmhash_service.http.app import create_app
+from mmhash_service.limits.capacity import STREAM_BYTES
+from mmhash_service.problems.catalogue import PROBLEMS
 from mmhash_service.settings import Settings
 from tests.support.images import encode_noise
 from tests.support.in_process import running
-from tests.support.png import chunk, png
 from tests.support.responses import problem_of
 
 RAW = {"content-type": "application/octet-stream"}
@@ -80,27 +77,6 @@ def test_an_image_over_the_limit_is_refused(client: httpx.Client, limit: int) ->
         "/hash?of=pixels", content=pieces(limit + 1), headers={"content-type": "image/png"}
     )
     assert answer.status_code == 413
-
-
-def test_what_follows_the_declared_length_is_not_hashed(server: Any) -> None:
-    answer = server.send_raw(HEAD + b"Content-Length: 3\r\n\r\nabcdef")
-    assert answer.startswith(b"HTTP/1.1 200 ")
-    assert mmhash.digest(b"abc").hex().encode() in answer
-
-
-@pytest.mark.parametrize(
-    "lengths",
-    [
-        b"Content-Length: -1\r\n",
-        b"Content-Length: 3x\r\n",
-        b"Content-Length: 99999999999999999999999999\r\n",
-        b"Content-Length: 3\r\nContent-Length: 4\r\n",
-        b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n",
-    ],
-)
-def test_a_length_that_makes_no_sense_is_refused(server: Any, lengths: bytes) -> None:
-    assert server.send_raw(HEAD + lengths + b"\r\nabc").startswith(b"HTTP/1.1 400 ")
-    assert server.client.get("/health").status_code == 200
 
 
 @pytest.mark.parametrize("query", [b"", b"?of=pixels", b"?dtype=uint8&shape=1000"])
@@ -248,12 +224,3 @@ def test_an_image_that_takes_too_long_is_given_up() -> None:
         )
     assert problem_of(answer) == (503, "too-slow")
     assert "retry-after" in answer.headers
-
-
-def test_a_picture_of_50000_by_50000_is_refused_by_its_head(client: httpx.Client) -> None:
-    data = zlib.compress(bytes(1000))
-    body = png(50_000, 50_000, chunk(b"IDAT", data), color_type=2)
-    answer = client.post("/hash?of=pixels", content=body, headers={"content-type": "image/png"})
-    assert problem_of(answer) == (413, "media-too-large")
-    answer = client.post("/hash?of=pixels", files=[("a", ("a", body, "image/png"))])
-    assert problem_of(answer) == (413, "media-too-large")

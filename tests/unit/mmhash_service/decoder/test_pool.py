@@ -3,9 +3,7 @@
 
 import asyncio
 import os
-import resource
 import signal
-import struct
 import subprocess
 import sys
 from io import BytesIO
@@ -16,14 +14,13 @@ import pytest
 from PIL import Image
 
 import mmhash
-from mmhash.framing import frame
 from mmhash.image import FORMATS
-from mmhash_service.api.problems import Problem
 from mmhash_service.decoder import pool
 from mmhash_service.decoder.child import DecoderProcess
 from mmhash_service.decoder.images import decode_image
 from mmhash_service.decoder.messages import Decoded, Deferred, Hello, Refused
 from mmhash_service.decoder.pool import DecoderPool, decoder_count, pixels_of
+from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
 from tests.support.decoders import children, run_with_pool, state, wait_until_ready
 from tests.support.images import encode_noise
@@ -35,15 +32,6 @@ CORPUS = Path(__file__).parents[3] / "fuzz" / "corpus" / "image"
 def problem_of(error: BaseException) -> str:
     assert isinstance(error, Problem), error
     return error.name
-
-
-def slow_bmp(pixels: int) -> bytes:
-    """A run-length coded BMP that Pillow fills in Python, at about 0.1 µs a pixel."""
-    data = b"\1\0" + b"\0\0" * (pixels // 8000 + 1)
-    head = struct.pack("<IIIHHIIIIII", 40, pixels, 1, 1, 8, 1, len(data), 0, 0, 256, 0)
-    offset = 14 + len(head) + 1024
-    body = b"BM" + struct.pack("<IHHI", offset + len(data), 0, 0, offset)
-    return body + head + bytes(1024) + data
 
 
 @pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
@@ -163,17 +151,6 @@ def test_a_job_that_is_not_done_in_time_ends_with_its_process(
         await wait_until_replaced(pool, stopped[0])
 
     run_with_pool(late, work_timeout_s=0.4)
-
-
-def test_a_job_whose_caller_has_gone_is_not_begun(photo: bytes) -> None:
-    async def leave(pool: DecoderPool) -> None:
-        tasks = [asyncio.create_task(pool.decode(memoryview(photo), "blake3")) for _ in range(20)]
-        await asyncio.sleep(0)
-        for task in tasks[:-1]:
-            task.cancel()
-        assert (await tasks[-1]).frames == 1
-
-    run_with_pool(leave)
 
 
 def test_a_process_confines_itself() -> None:
@@ -316,45 +293,3 @@ def test_cores_are_divided_among_the_workers(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(pool, "cpu_count", lambda cores=cores: cores)
         assert decoder_count(Settings(processes=workers)) == expected
     assert decoder_count(Settings(decoders=40)) == 40
-
-
-@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs memfd_create")
-def test_an_image_that_is_not_written_wholly_never_has_anothers_key(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A limit on written files also cuts writes to a file in memory: the rest would be stale."""
-
-    def bmp(seed: int, size: tuple[int, int]) -> bytes:
-        body = BytesIO()
-        image = Image.frombytes("RGB", size, bytes([seed]) * (3 * size[0] * size[1]))
-        image.save(body, "BMP")
-        return body.getvalue()
-
-    small = [bmp(seed, (500, 300)) for seed in range(4)]
-    large = [bmp(seed, (1600, 1200)) for seed in range(4)]
-    expected = {body: mmhash.key(Image.open(BytesIO(body))) for body in small + large}
-
-    async def decode(decoders: DecoderPool) -> None:
-        async def check(body: bytes) -> None:
-            pixels = await decoders.decode(memoryview(body), "blake3")
-            assert frame("image", "", (1,), pixels.digest, pixels.extra) == expected[body]
-
-        for body in (small[0], large[0]):
-            await check(body)
-        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, hard))
-        try:
-            for body in small:
-                await check(body)
-            # Decoders may not start under the limit: do not wait a minute for them.
-            with monkeypatch.context() as patch:
-                patch.setattr(decoders, "_settings", Settings(work_timeout_s=4))
-                with pytest.raises((Problem, TimeoutError)):
-                    async with asyncio.timeout(4):
-                        await check(large[1])
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        for body in small + large:
-            await check(body)
-
-    run_with_pool(decode, work_timeout_s=60)

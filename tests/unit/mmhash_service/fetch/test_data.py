@@ -4,8 +4,9 @@ import base64
 
 import pytest
 
-from mmhash_service.api.problems import PROBLEMS, Problem
 from mmhash_service.fetch.data import MAX_ESCAPES, is_data_url, read_data_url
+from mmhash_service.problems.catalogue import PROBLEMS
+from mmhash_service.problems.problem import Problem
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import trustme
 
-from mmhash_service.api.problems import Problem
 from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.fetch.validators import Validator
-from mmhash_service.runtime import metrics
+from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
+from mmhash_service.telemetry import metrics
 from tests.support.origin import Origin
 
 LIMIT = 1 << 20

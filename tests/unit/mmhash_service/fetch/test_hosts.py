@@ -2,8 +2,8 @@
 
 import pytest
 
-from mmhash_service.api.problems import Problem
 from mmhash_service.fetch.hosts import MAX_URL, HostAllowlist
+from mmhash_service.problems.problem import Problem
 
 HOSTS = HostAllowlist(
     (

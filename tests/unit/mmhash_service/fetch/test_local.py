@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mmhash_service.api.problems import Problem
 from mmhash_service.fetch.local import is_file_url, open_file
+from mmhash_service.problems.problem import Problem
 from tests.support.descriptors import descriptors_below
 
 LIMIT = 100

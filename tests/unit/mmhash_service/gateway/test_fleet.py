@@ -67,7 +67,7 @@ def test_a_file_counts_when_two_reads_have_found_it(tmp_path: Path) -> None:
     """A read between two writes removed workers, whose blocks had to be learned again."""
     file = tmp_path / "workers"
     old = ["http://127.0.0.1:1", "http://127.0.0.1:2"]
-    fleet = Fleet(GatewaySettings(worker_file=write(file, *old), refresh_s=3600))
+    fleet = Fleet(GatewaySettings(worker_file=write(file, *old), health_interval_s=3600))
 
     async def refresh(*workers: str) -> list[str]:
         write(file, *workers)
@@ -129,9 +129,12 @@ def test_a_worker_whose_events_begin_again_has_lost_what_it_was_sent() -> None:
             assert worker.sent.count_tokens(blocks) == 0
 
 
-def test_an_ejected_worker_does_not_say_where_an_adapter_is() -> None:
+def test_an_ejected_worker_does_not_say_where_an_adapter_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A dead one that had loaded it from another path kept its requests from being planned."""
-    settings, engine = GatewaySettings(eject_after=1), EngineSpec("vllm@0.32.0")
+    monkeypatch.setattr("mmhash_service.gateway.worker.EJECT_AFTER", 1)
+    settings, engine = GatewaySettings(), EngineSpec("vllm@0.32.0")
     fleet, old, new = Fleet(settings), Adapter("tiny", "/old"), Adapter("tiny", "/new")
     for url, adapter in (("http://a:1", old), ("http://b:1", new), ("http://c:1", None)):
         worker = Worker(parse_worker(f"{url},engine=vllm@0.32.0"), settings)
@@ -174,8 +177,11 @@ def test_of_a_long_page_of_metrics_the_beginning_counts() -> None:
 
 
 @pytest.mark.parametrize("probe", ["is answered with 503", "is refused", "is not answered"])
-def test_only_a_worker_that_hangs_loses_its_requests(probe: str) -> None:
+def test_only_a_worker_that_hangs_loses_its_requests(
+    probe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One that shut down was executing them, and another worker executed them again."""
+    monkeypatch.setattr("mmhash_service.gateway.worker.EJECT_AFTER", 1)
 
     async def run() -> None:
         may_answer = asyncio.Event()
@@ -190,7 +196,7 @@ def test_only_a_worker_that_hangs_loses_its_requests(probe: str) -> None:
 
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        settings = GatewaySettings(worker_list=(url,), eject_after=1, health_timeout_s=2)
+        settings = GatewaySettings(worker_list=(url,), health_timeout_s=2)
         fleet, worker = Fleet(settings), Worker(parse_worker(url), settings)
         worker.readmit()
         request = asyncio.create_task(worker.probe(b"/request", 60))

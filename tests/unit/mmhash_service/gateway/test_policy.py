@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmhash_service.gateway.policy import QUIET_LOAD, Candidate, Policy, rank
-from mmhash_service.gateway.settings import GatewaySettings
 
 PROMPT = 1000
 POLICIES: list[Policy] = ["longest-prefix", "least-load", "round-robin", "consistent-hash"]
@@ -32,8 +31,7 @@ def test_a_prefix_is_worth_its_part_of_the_prompt_in_load(load: float, order: st
 
 def best(*candidates: Candidate, prompt: int, policy: Policy = "longest-prefix") -> str:
     """Return the best worker with the default weight of load."""
-    weight = GatewaySettings().load_weight
-    return rank(policy, candidates, load_weight=weight, prompt_tokens=prompt)[0].url
+    return rank(policy, candidates, prompt_tokens=prompt)[0].url
 
 
 @pytest.mark.parametrize(("load", "chosen"), [(100, "a"), (200, "b"), (20_000, "b")])
@@ -71,7 +69,7 @@ def test_a_prefix_that_all_prompts_have_keeps_no_worker_idle() -> None:
 
 
 @pytest.mark.parametrize(("weight", "order"), [(0, "ab"), (0.5, "ab"), (2, "ba")])
-def test_the_weight_of_load_is_a_setting(weight: float, order: str) -> None:
+def test_the_weight_of_load_decides(weight: float, order: str) -> None:
     candidates = Candidate("a", 300, 500, 1), Candidate("b", 0, 0, 2)
     assert urls("longest-prefix", *candidates, weight=weight) == order
 

@@ -16,11 +16,11 @@ from PIL import Image
 import mmhash
 from mmhash.cpu import hash_bytes
 from mmhash.requests import Document
-from mmhash_service.api.problems import Problem
-from mmhash_service.app import create_app
 from mmhash_service.gateway.routed_request import is_light, read_request
 from mmhash_service.gateway.settings import GatewaySettings
-from mmhash_service.runtime.worker_pool import WorkerPool
+from mmhash_service.http.app import create_app
+from mmhash_service.limits.thread_pool import ThreadPool
+from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
 from tests.support import in_process, prompt_models
 
@@ -110,7 +110,7 @@ def test_a_request_that_nobody_can_read_passes_and_has_no_document() -> None:
     async def read(body: bytes, path: str) -> Any:
         return await read_request(body, "application/json", path, work, is_prompt=True)
 
-    work = WorkerPool(5.0, threads=1)
+    work = ThreadPool(5.0, threads=1)
     try:
         for body in (b"[]", b'{"a": 1, "a": 2}', b'{"messages": '):
             routed = asyncio.run(read(body, "/generate"))

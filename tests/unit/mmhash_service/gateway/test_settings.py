@@ -35,7 +35,6 @@ def test_the_page_has_no_other_setting() -> None:
         {"worker_list": ("http://a",), "worker_dns": "http://b:1"},
         {"worker_file": "/nowhere"},
         {"policy": "best"},
-        {"load_weight": -1},
         {"worker_api_key": ""},
         {"worker_api_key": "hunter2\n"},
         {"worker_api_key": " hunter2"},

@@ -17,8 +17,9 @@ from tests.support.listening import serve_connections, stop_listening
 
 
 @pytest.fixture
-def worker() -> Worker:
-    return Worker(parse_worker("http://a:1"), GatewaySettings(eject_after=2))
+def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
+    monkeypatch.setattr("mmhash_service.gateway.worker.EJECT_AFTER", 2)
+    return Worker(parse_worker("http://a:1"), GatewaySettings())
 
 
 def test_load_is_what_is_to_be_computed_and_what_runs(worker: Worker) -> None:

@@ -69,7 +69,7 @@ def test_a_worker_names_its_server_and_its_hash_of_items() -> None:
         "http://a,engine=vllm@0.32.0,block_algorithm=xxhash",  # its root is random without a seed
         "http://a,engine=vllm@0.20.0,events=tcp://a:1",
         "http://a,engine=sglang@0.5.23,seed=0",
-        "http://a,engine=lmcache,events=tcp://a:1",
+        "http://a,engine=trtllm,events=tcp://a:1",
         "http://a,engine=vllm," + "x" * 3000,
     ],
 )

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mmhash_service.guard.caller_hashes import RefusedError, strip_unverified_hashes
+from mmhash_service.guard.caller_hashes import RequestRefusedError, strip_unverified_hashes
 
 
 def rewritten(body: bytes) -> bytes:
@@ -54,7 +54,7 @@ def test_a_long_text_goes_on_as_it_is(length: int, unit: str) -> None:
 
 @pytest.mark.parametrize("digits", [b"1" * 70_000, b"1" * 70_000 + b"e5", b"A" * 140_000])
 def test_what_is_no_text_is_not_taken_for_one(digits: bytes) -> None:
-    with pytest.raises(RefusedError, match="invalid-json"):
+    with pytest.raises(RequestRefusedError, match="invalid-json"):
         rewritten(b'{"uuid":"x","a":' + digits + b"x}")
 
 

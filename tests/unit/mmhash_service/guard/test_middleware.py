@@ -13,18 +13,15 @@ from typing import Any, NamedTuple
 
 import pytest
 from fastapi import FastAPI, Request, Response
-from hypothesis import given
-from hypothesis import strategies as st
 from starlette.types import Message, Receive, Scope, Send
 
 import mmhash
 from mmhash import Digest, sign_tag
 from mmhash.engines import sglang, vllm
-from mmhash.engines.caller_fields import KINDS
 from mmhash.engines.registry import ENGINES
-from mmhash_service.api.json_limits import MAX_VALUES
 from mmhash_service.guard.caller_hashes import MAX_TAGS
 from mmhash_service.guard.middleware import _PROBLEMS, INLINE_MAX_BYTES, Guard
+from mmhash_service.limits.json_limits import MAX_VALUES
 from tests.support.in_process import running
 
 PAGE = Path(__file__).parents[4] / "docs" / "guard.md"
@@ -129,7 +126,6 @@ def test_a_hash_with_a_good_tag_passes_and_the_tags_do_not(secret: bytes) -> Non
     [
         (f"{engine.name}@{known.last}", text)
         for engine in ENGINES
-        if engine.fields_of_key
         for known in engine.releases
         for text in engine.request_fields(KEYS[0], known.last).values()
         if isinstance(text, str)
@@ -215,11 +211,11 @@ def test_tags_are_good_for_the_guard_s_tenant() -> None:
 def test_a_gateway_s_header_names_the_tenant_once_where_it_is_switched_on() -> None:
     request = chat(part(vllm.uuid(KEYS[0])), mmhash_tags=[tag_of(KEYS[0], tenant="acme")])
     acme, umbrella = ((b"x-mmhash-tenant", name) for name in (b"acme", b"umbrella"))
-    assert "uuid" in str(ask(request, acme, tenant_header=True).request)
+    assert "uuid" in str(ask(request, acme, tenant="@header").request)
     for headers in ([], [umbrella]):
-        assert "uuid" not in str(ask(request, *headers, tenant_header=True).request)
+        assert "uuid" not in str(ask(request, *headers, tenant="@header").request)
     for headers in ([acme, umbrella], [umbrella, acme], [acme, acme]):
-        assert ask(request, *headers, tenant_header=True).problem == "duplicate-header"
+        assert ask(request, *headers, tenant="@header").problem == "duplicate-header"
 
 
 UNTAGGED = {
@@ -251,9 +247,6 @@ FIELDS = (
     "mm_hashes_by_modality",
     "multi_modal_uuids",
 )
-
-
-OTHER_FIELDS = KINDS.keys() - set(FIELDS)
 
 
 def without_fields(value: Any) -> Any:
@@ -313,39 +306,6 @@ def test_no_spelling_of_json_hides_a_hash(body: bytes) -> None:
     json.loads(call(body).body or b"", object_pairs_hook=found.extend)
     assert [value for name, value in found if name in FIELDS and value] == []
     assert len(found) == len({name for name, _ in found})
-
-
-@st.composite
-def json_texts(draw: st.DrawFn, depth: int = 3) -> str:
-    """JSON as nobody writes it: names escaped here and there, members twice, blanks anywhere."""
-    kind = draw(st.sampled_from(["text", "null", "list", "object"] if depth else ["text", "null"]))
-    blank = draw(st.sampled_from(["", "", " ", "\r\n\t"]))
-    if kind == "null":
-        return f"{blank}null"
-    if kind == "text":
-        return blank + draw(st.sampled_from(['"x"', r'"\u0078"', r'"\\uuid"', '"uuid"']))
-    inner = draw(st.lists(json_texts(depth - 1), max_size=3))
-    if kind == "list":
-        return f"{blank}[{','.join(inner)}{blank}]"
-    names = [draw(st.sampled_from([*FIELDS, "content"])) for _ in inner]
-    spelled = [
-        "".join(draw(st.sampled_from([letter] * 3 + [f"\\u{ord(letter):04x}"])) for letter in name)
-        for name in names
-    ]
-    members = [f'"{name}"{blank}:{value}' for name, value in zip(spelled, inner, strict=True)]
-    return f"{blank}{{{','.join(members)}}}"
-
-
-@given(
-    text=json_texts(),
-    encoding=st.sampled_from(["utf-8"] * 4 + ["utf-8-sig", "utf-16", "utf-16-be", "utf-32-le"]),
-)
-def test_no_parser_finds_a_hash_in_what_goes_on(text: str, encoding: str) -> None:
-    seen = call(text.encode(encoding))
-    if seen.body is not None:
-        for pairs_hook in (dict, lambda pairs: dict(reversed(pairs))):
-            request = json.loads(seen.body, object_pairs_hook=pairs_hook)
-            assert all(hash_ is None for hash_ in hashes_in(request)), seen.body
 
 
 BODY = json.dumps(chat(part("x"))).encode()
@@ -434,53 +394,6 @@ def test_a_tool_s_schema_may_name_a_parameter_so() -> None:
     schema = {"type": "object", "properties": {"uuid": {"type": "string"}}, "required": ["uuid"]}
     request = chat(tools=[{"type": "function", "function": {"name": "f", "parameters": schema}}])
     assert ask(request, on_untagged="refuse").request == request
-
-
-# The generator takes constants from the sources, so also the names of other members.
-TEXTS = st.text(st.characters(codec="utf-8")).filter(lambda text: text not in OTHER_FIELDS)
-VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**70), 2**70)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | TEXTS,
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(st.sampled_from([*FIELDS, "content"]) | TEXTS, inner, max_size=4)
-    ),
-    max_leaves=25,
-)
-
-
-@given(request=st.dictionaries(TEXTS, VALUES, max_size=4), ascii_=st.booleans())
-def test_all_else_of_any_request_goes_on(request: Any, ascii_: bool) -> None:
-    """A member that holds no hash, only null or an object, may stay."""
-    seen = call(json.dumps(request, ensure_ascii=ascii_).encode()).request
-    assert without_fields(seen) == without_fields(request)
-    assert all(hash_ is None for hash_ in hashes_in(seen))
-
-
-def hashes_in(value: Any) -> Iterator[Any]:
-    """Find the values that an engine could take for a hash."""
-    children = value.values() if isinstance(value, dict) else value
-    if isinstance(value, dict):
-        for name in FIELDS[:2]:
-            if not isinstance(value.get(name), dict):
-                yield value.get(name)
-        for name in FIELDS[2:]:
-            yield from leaves_of(value.get(name))
-    if isinstance(value, (dict, list)):
-        for child in children:
-            yield from hashes_in(child)
-
-
-def leaves_of(value: Any) -> Iterator[Any]:
-    if isinstance(value, dict):
-        yield from (leaf for one in value.values() if one != {} for leaf in leaves_of(one))
-    elif isinstance(value, list):
-        yield from (leaf for one in value for leaf in leaves_of(one))
-    else:
-        yield value
 
 
 # It takes long bodies, and bounds them.
@@ -629,14 +542,15 @@ def test_it_brings_no_more_of_the_service_into_the_engine() -> None:
     modules = done.stdout.split()
     assert "prometheus_client" not in modules
     assert {name for name in modules if name.startswith("mmhash_service.")} == {
-        "mmhash_service.api",
-        "mmhash_service.api.json_limits",
-        "mmhash_service.api.problem_spec",
+        "mmhash_service.base_settings",
         "mmhash_service.guard",
         "mmhash_service.guard.body_text",
         "mmhash_service.guard.caller_hashes",
         "mmhash_service.guard.middleware",
         "mmhash_service.guard.settings",
-        "mmhash_service.api.headers",
-        "mmhash_service.base_settings",
+        "mmhash_service.limits",
+        "mmhash_service.limits.headers",
+        "mmhash_service.limits.json_limits",
+        "mmhash_service.problems",
+        "mmhash_service.problems.problem",
     }

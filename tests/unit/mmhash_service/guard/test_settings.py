@@ -25,7 +25,6 @@ SECRET = "0123456789abcdef" * 4
         {"secrets": ["ab" * 33]},
         {"secrets": [" " + "ab" * 32]},
         {"tenant": ""},
-        {"tenant": "acme", "tenant_header": True},
         {"on_untagged": "pass"},
         {"max_body_bytes": 0},
         {"nothing": 1},

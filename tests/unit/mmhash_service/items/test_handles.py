@@ -11,7 +11,7 @@ import torch
 
 import mmhash
 from mmhash.transport import SharedPool, SharedTensor
-from mmhash_service.app import create_app
+from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 from tests.support.in_process import running
 from tests.support.responses import items_of, problem_of
@@ -57,15 +57,6 @@ def test_a_bundle_answers_an_item_each(local: httpx.Client, shared: SharedTensor
     found = items_of(post(local, shm=shared.handle(), counts=[10, 30], name="b"))
     parts = mmhash.split(ARRAY, counts=[10, 30])
     assert [item["key"] for item in found] == [mmhash.key(part).hex() for part in parts]
-
-
-def test_a_digest_in_the_handle_is_not_computed_again(
-    local: httpx.Client, shared: SharedTensor
-) -> None:
-    digest = mmhash.digest(b"something else")
-    shared.attach_digest(digest)
-    (item,) = items_of(post(local, shm=shared.handle()))
-    assert item["digest"] == digest.hex()
 
 
 def test_a_lease_ends_with_the_response(local: httpx.Client) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import mmhash
 from mmhash.digest import ALGORITHMS
-from mmhash_service.app import create_app
+from mmhash_service.http.app import create_app
 from mmhash_service.items.stream import AlignedHasher
 from mmhash_service.settings import Settings
 

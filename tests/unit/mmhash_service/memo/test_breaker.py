@@ -9,7 +9,7 @@ import pytest
 
 from mmhash_service.memo import breaker
 from mmhash_service.memo.breaker import MAX_CONCURRENT, MAX_FAILURES, Breaker
-from mmhash_service.runtime.metrics import REGISTRY
+from mmhash_service.telemetry.metrics import REGISTRY
 
 
 class Store:

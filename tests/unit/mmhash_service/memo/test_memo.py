@@ -16,15 +16,13 @@ import mmhash
 from mmhash import Digest
 from mmhash.lru import LruCache
 from mmhash.prompts.headers import ImageHeader
-from mmhash_service.api.problems import Problem
-from mmhash_service.app import create_app
+from mmhash_service.http.app import create_app
 from mmhash_service.memo.entries import MAX_VALUE, Fetched, Pixels
 from mmhash_service.memo.memo import Codec, Memo, entry_size
+from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
-from tests.support.images import encode_noise
 from tests.support.in_process import running
 from tests.support.memo import hash_pixels
-from tests.support.responses import problem_of
 from tests.support.service import count
 
 ENCODED = Digest("blake3", bytes(32))
@@ -265,17 +263,6 @@ def test_a_tenant_shares_with_nobody(images: list[bytes]) -> None:
         ]
         statuses.append(hash_pixels(server.client, images[0])["memo"])
     assert statuses == ["miss", "miss", "hit", "hit", "miss"]
-
-
-def test_a_damaged_image_is_refused_each_time(shared: httpx.Client) -> None:
-    image = encode_noise("PNG", size=(64, 48))
-    for _ in range(2):
-        answer = shared.post(
-            "/hash?of=pixels",
-            content=image[: len(image) // 2],
-            headers={"content-type": "image/png"},
-        )
-        assert problem_of(answer) == (422, "damaged-media")
 
 
 def test_a_memo_of_no_bytes_holds_nothing(images: list[bytes]) -> None:

@@ -5,8 +5,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -15,8 +13,7 @@ from fastapi import FastAPI
 from pydantic import SecretStr
 
 from mmhash.lru import LruCache
-from mmhash_service.app import create_app
-from mmhash_service.memo import breaker
+from mmhash_service.http.app import create_app
 from mmhash_service.memo.memo import entry_size
 from mmhash_service.memo.sqlite import SqliteStore
 from mmhash_service.settings import Settings
@@ -62,16 +59,6 @@ def app_without_memory(path: Path) -> FastAPI:
     app = create_app(Settings(decoders=1, memo_url=SecretStr(f"sqlite:{path}")))
     app.state.resources.memo._cache = LruCache(0, entry_size)
     return app
-
-
-def wait_until_stored(app: FastAPI, is_stored: Callable[[], bool]) -> None:
-    """Wait until a lookup finds the entry, and until the writes of earlier misses have ended."""
-    while not is_stored():
-        pass
-    store = app.state.resources.memo._store
-    while store._puts:
-        time.sleep(0.001)
-    store._store._thread.submit(int).result()  # a write that timed out may still run
 
 
 def test_what_is_kept_outlives_the_process(tmp_path: Path) -> None:
@@ -145,37 +132,3 @@ def test_a_file_that_is_no_database_costs_misses_and_is_let_be(
     with running(app_without_memory(path)) as server:
         assert [hash_pixels(server.client, image)["memo"] for image in images[:20]] == ["miss"] * 20
     assert path.is_dir() if content is None else path.read_bytes() == content
-
-
-def test_a_file_that_is_damaged_under_way_costs_misses_and_one_in_its_place_is_used(
-    images: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(breaker, "RETRY_S", 0.02)
-    path = tmp_path / "memo"
-    with running(app_without_memory(path)) as server:
-        for image in images[:100]:
-            hash_pixels(server.client, image)
-        with closing(sqlite3.connect(path)) as file:
-            file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        with path.open("r+b") as damaged:
-            damaged.write(os.urandom(path.stat().st_size))
-        for image in images[100:200]:
-            assert hash_pixels(server.client, image)["memo"] == "miss"
-        for left in tmp_path.glob("memo*"):
-            left.unlink(missing_ok=True)  # the service removes the log with its last connection
-        while hash_pixels(server.client, images[0])["memo"] == "miss":
-            pass
-
-
-def test_an_entry_that_somebody_changed_is_a_miss(images: list[bytes], tmp_path: Path) -> None:
-    path = tmp_path / "memo"
-    app = app_without_memory(path)
-    with running(app) as server:
-        wanted = hash_pixels(server.client, images[0])["key"]
-        wait_until_stored(app, lambda: hash_pixels(server.client, images[0])["memo"] == "hit")
-        for changed in (b"other bytes", "text", 7, None, b"", bytes(2 << 20)):
-            with closing(sqlite3.connect(path, timeout=60)) as file, file:
-                file.execute("UPDATE mmhash_memo SET value = ?", (changed,))
-            item = hash_pixels(server.client, images[0])
-            assert (item["key"], item["memo"]) == (wanted, "miss")
-            wait_until_stored(app, lambda: hash_pixels(server.client, images[0])["memo"] == "hit")

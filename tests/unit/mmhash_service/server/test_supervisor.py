@@ -1,4 +1,4 @@
-"""When a worker is restarted; test_server.py has the processes."""
+"""When a process is restarted; test_server.py has the processes."""
 
 from mmhash_service.server.supervisor import restart_delay
 

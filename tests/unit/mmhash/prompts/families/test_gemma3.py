@@ -45,29 +45,6 @@ def _expand(family: Gemma3, text: str) -> tuple[list[int], list[tuple[int, int]]
     return prompt.token_ids, [(i.start, i.end) for i in items], [i.embeds for i in items]
 
 
-def test_an_image(tmp_path: Path) -> None:
-    expansion = _load(tmp_path).expand("image", MediaSize(4000, 300), {})
-    assert expansion.token_ids == [NEWLINES[2], BEGIN, *[SOFT] * 256, END, NEWLINES[2]]
-    assert expansion.embeds == [(2, 258)]
-
-
-def test_crops_have_a_text_around_them(tmp_path: Path) -> None:
-    family = _load(tmp_path, run=2)
-    expansion = family.expand("image", MediaSize(1000, 500), {"do_pan_and_scan": True})
-    image = [NEWLINES[2], BEGIN, SOFT, SOFT, END, NEWLINES[2]]
-    encode = family.files.encode
-    assert expansion.token_ids == [
-        *encode("Here is the original image "),
-        *image,
-        *encode(" and here are some crops to help you see better "),
-        *image,
-        *encode(" "),
-        *image,
-    ]
-    assert expansion.embeds is not None
-    assert [end - start for start, end in expansion.embeds] == [2, 2, 2]
-
-
 @pytest.mark.parametrize(
     ("width", "height", "options", "crops"),
     [

@@ -4,7 +4,7 @@ from mmhash.errors import MMHashError
 from mmhash.prompts.families.family import MediaSize
 from mmhash.prompts.families.qwen2_vl import Qwen2VL
 from mmhash.prompts.files import UnknownModelError
-from tests.unit.mmhash.prompts.families.model_files import model_files, token_id
+from tests.unit.mmhash.prompts.families.model_files import model_files
 
 IMAGE = {"image_processor_type": "Qwen2VLImageProcessor", "max_pixels": 1_003_520}
 
@@ -13,23 +13,9 @@ def family(engine: str = "", **settings: object) -> Qwen2VL:
     return Qwen2VL(model_files("qwen2_vl", engine, image_processor=IMAGE | settings))
 
 
-def test_an_image_has_a_token_for_each_square_of_patches() -> None:
-    expansion = family().expand("image", MediaSize(1280, 720), {})
-    assert expansion.grid == (1, 52, 92)
-    assert expansion.token_ids == [token_id("<|image_pad|>")] * (26 * 46)
-
-
 def test_the_options_of_a_request_change_the_number() -> None:
     expansion = family().expand("image", MediaSize(1280, 720), {"max_pixels": 200_704})
     assert expansion.grid == (1, 24, 42)
-
-
-def test_a_video_has_the_settings_of_images_if_it_has_no_file() -> None:
-    expansion = family().expand("video", MediaSize(640, 360, frames=5), {})
-    assert expansion.grid is not None
-    assert expansion.grid[0] == 3  # the last frame is repeated
-    rows, columns = expansion.grid[1:]
-    assert expansion.token_ids == [token_id("<|video_pad|>")] * (3 * rows * columns // 4)
 
 
 def test_the_frames_of_a_video_share_pixels_if_the_model_says_so() -> None:

@@ -1,0 +1,65 @@
+"""Values of a model's files, read within bounds: a family loops over them and multiplies them."""
+
+from collections.abc import Collection
+
+from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
+
+# No known model has a larger side, count or list.
+MAX_VALUE = 1 << 16
+
+
+def read_count(
+    settings: Section, name: str, default: int | None = None, most: int = MAX_VALUE
+) -> int:
+    """Return a setting from 1 to `most`; another value is an UnknownModelError."""
+    value = settings.get(name, int, default)
+    if not 1 <= value <= most:
+        raise UnknownModelError(f"{name} in {settings.where} is from 1 to {most}")
+    return value
+
+
+def read_choice(settings: Section, name: str, default: str, choices: Collection[str]) -> str:
+    """Return a setting that is one of `choices`; another value is an UnknownModelError."""
+    value = settings.get(name, str, default)
+    if value not in choices:
+        raise UnknownModelError(f"{name} in {settings.where} is one of {', '.join(choices)}")
+    return value
+
+
+def require_equal(settings: Section, name: str, value: object) -> None:
+    """Refuse a model whose files disagree: an engine takes one value and its processor another."""
+    if name in settings and settings.values[name] != value:
+        raise UnknownModelError(f"{name} in {settings.where} is not what config.json says")
+
+
+def read_token(files: ModelFiles, name: str, default: str | None = None) -> str:
+    """Return a token that the tokenizer's config names, such as `image_token`."""
+    for section in (
+        files.tokenizer,
+        files.tokenizer.section("model_specific_special_tokens"),
+        _read_extra_tokens(files.tokenizer),
+    ):
+        value = section.values.get(name)
+        if isinstance(value, dict):
+            value = value.get("content")
+        if isinstance(value, str):
+            return value
+    if default is None:
+        raise UnknownModelError(f"{files.tokenizer.where} has no {name}")
+    return default
+
+
+def _read_extra_tokens(tokenizer: Section) -> Section:
+    """Return `extra_special_tokens` if it names its tokens: newer files have a list there."""
+    value = tokenizer.values.get("extra_special_tokens")
+    return Section(tokenizer.where, value if isinstance(value, dict) else {})
+
+
+def check_token(files: ModelFiles, text: str, default: int) -> int:
+    """Return the id of the image token; config.json and the tokenizer must agree on it."""
+    config = files.config
+    name = "image_token_index" if "image_token_index" in config else "image_token_id"
+    token = files.token_id(text)
+    if token != config.get(name, int, default):
+        raise UnknownModelError(f"{name} in {config.where} is not the id of {text!r}")
+    return token

@@ -1,1 +1,0 @@
-"""Pydantic models of queries, JSON bodies and responses, by endpoint."""

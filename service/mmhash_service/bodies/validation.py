@@ -1,0 +1,74 @@
+"""The places of a request that a model refuses: by the schema's names, never by the client's.
+
+A member that the schema does not have is reported at its parent, without its name.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from mmhash_service.problems.problem import InvalidPart
+
+# More would help nobody, and each takes time.
+MAX_PARTS = 20
+
+_UNKNOWN = "extra_forbidden"
+_MISSING = "missing"
+
+# Types whose message is made of the schema only, and those with a text of ours.
+_REASONS = {
+    _UNKNOWN: "has a member that the schema does not have",
+    _MISSING: "is missing",
+    "json_invalid": "is not JSON",
+    "string_pattern_mismatch": "does not match the pattern of the schema",
+    "string_unicode": "is not valid Unicode text",
+    "too_long": "has more entries than the schema allows",
+    "value_error": "is not allowed",
+}
+
+
+def invalid_members(error: ValidationError, model: type[BaseModel]) -> list[InvalidPart]:
+    """Return the invalid members of a JSON body, each by its JSON pointer (RFC 6901)."""
+    names = _names(model)
+    parts = [
+        InvalidPart(_reason(entry), pointer="".join(f"/{step}" for step in _steps(entry, names)))
+        for entry in _entries(error)
+    ]
+    return list(dict.fromkeys(parts))
+
+
+def invalid_parameters(error: ValidationError, model: type[BaseModel]) -> list[InvalidPart]:
+    """Return the invalid parameters of a query; an unknown one has no name."""
+    names = _names(model)
+    parts = []
+    for entry in _entries(error):
+        (name,) = [step for step in entry["loc"][:1] if step in names] or [None]
+        if entry["type"] == _UNKNOWN:
+            known = ", ".join(model.model_fields)
+            parts.append(InvalidPart(f"a parameter is none of {known}"))
+        else:
+            parts.append(InvalidPart(_reason(entry), parameter=name and str(name)))
+    return list(dict.fromkeys(parts))
+
+
+def _entries(error: ValidationError) -> list[Any]:
+    entries = error.errors(include_url=False, include_context=False, include_input=False)
+    return entries[:MAX_PARTS]
+
+
+def _reason(entry: Any) -> str:
+    return _REASONS.get(entry["type"]) or str(entry["msg"])
+
+
+def _steps(entry: Any, names: frozenset[str]) -> Iterator[str | int]:
+    """Yield the steps of a place, without branches of a union and without unknown members."""
+    place = entry["loc"][:-1] if entry["type"] == _UNKNOWN else entry["loc"]
+    return (step for step in place if isinstance(step, int) or step in names)
+
+
+def _names(model: type[BaseModel]) -> frozenset[str]:
+    """Return the names of all members in the schema of a model."""
+    schema = model.model_json_schema()
+    objects = (schema, *schema.get("$defs", {}).values())
+    return frozenset(name for each in objects for name in each.get("properties", ()))

@@ -1,0 +1,63 @@
+"""`POST /blocks`: the keys of a prompt's blocks in an engine's cache, and their ids in events."""
+
+from fastapi import APIRouter, Request, Response
+
+from mmhash.engines.engine import Prompt
+from mmhash.errors import InputError, LimitError
+from mmhash_service.bodies.json_body import parse_json, read_json
+from mmhash_service.endpoints import examples
+from mmhash_service.endpoints.long_response import LongResponse
+from mmhash_service.endpoints.openapi import json_body
+from mmhash_service.endpoints.schemas.prompts import BlocksAnswer, BlocksBody, GroupBlocks
+from mmhash_service.endpoints.spans import item_span
+from mmhash_service.items.engines import find_engine
+from mmhash_service.problems.problem import Problem
+from mmhash_service.resources import Resources
+from mmhash_service.settings import Settings
+
+router = APIRouter()
+
+
+@router.post(
+    "/blocks", openapi_extra=json_body(BlocksBody, examples.BLOCKS), response_model=BlocksAnswer
+)
+async def blocks(request: Request) -> Response:
+    """Return the key of each block of the prompt, bound to the blocks before it."""
+    resources = Resources.of(request)
+    with resources.limits.admit() as admission:
+        text = await read_json(request, resources.settings, admission)
+        payload = await resources.prompts.for_size(len(text)).run(_blocks, text, resources.settings)
+        return LongResponse(payload, resources.limits)
+
+
+def _blocks(text: bytes, settings: Settings) -> str:
+    body = parse_json(text, BlocksBody)
+    requested = find_engine(body.engine, body.engine_fallback or settings.engine_fallback)
+    prompt = Prompt(
+        body.input_ids,
+        body.block_size,
+        [item_span(span) for span in body.spans],
+        cache_salt=body.cache_salt,
+        extra_key=body.extra_key,
+        block_algorithm=body.block_algorithm,
+        seed=body.seed,
+        lora=body.lora,
+        lora_path=body.lora_path,
+        lookahead=body.lookahead,
+        groups=body.groups,
+    )
+    try:
+        (keys, event_ids), groups = requested.engine.prompt_blocks(prompt, requested.version)
+    except (InputError, LimitError) as error:
+        raise Problem("refused-by-engine", reason=str(error)) from error
+    return BlocksAnswer(
+        blocks=keys,
+        event_ids=event_ids,
+        groups=None
+        if groups is None
+        else [
+            GroupBlocks(block_size=size, blocks=group.blocks, event_ids=group.event_ids)
+            for size, group in groups.items()
+        ],
+        recipe=requested.recipe,
+    ).model_dump_json(exclude_none=True)

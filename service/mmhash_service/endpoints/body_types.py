@@ -1,0 +1,130 @@
+"""The body types of `POST /hash`: the table that bodies, multipart parts and OpenAPI read."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from mmhash_service.bodies.parsing import (
+    check_length,
+    parse_dtype,
+    parse_media_type,
+    parse_shape,
+    unsupported_type,
+)
+from mmhash_service.endpoints.openapi import json_schema
+from mmhash_service.items.context import RequestContext
+from mmhash_service.items.json_items import JsonReader
+from mmhash_service.items.media import MediaReader, Modality
+from mmhash_service.items.multipart import MultipartReader
+from mmhash_service.items.readers import PixelsReader, Reader, StreamReader
+from mmhash_service.items.safetensors import SafetensorsReader
+from mmhash_service.items.schema import HashBody, HashQuery
+from mmhash_service.problems.problem import Problem
+
+_BINARY = {"type": "string", "format": "binary"}
+
+
+class BodyType(NamedTuple):
+    """A Content-Type that `POST /hash` accepts."""
+
+    # Takes the whole Content-Type, and the name of a part or None.
+    open: Callable[[RequestContext, str, str | None], Reader]
+    schema: dict[str, Any] = _BINARY
+    may_be_part: bool = True
+    may_be_tensor: bool = False
+
+
+def find_body_type(content_type: str) -> BodyType:
+    """Return the entry of the table for a Content-Type."""
+    main, sub = parse_media_type(content_type)
+    body_type = BODY_TYPES.get(f"{main}/{sub}") or BODY_TYPES.get(f"{main}/*")
+    if body_type is None:
+        raise unsupported_type(content_type)
+    return body_type
+
+
+def open_body(
+    context: RequestContext,
+    body_type: BodyType,
+    content_type: str,
+    query: HashQuery,
+    length: int | None,
+) -> Reader:
+    """Return the reader of a whole body, whose Content-Length is `length` if it has one."""
+    if query.dtype is None and query.shape is None:
+        return body_type.open(context, content_type, None)
+    if not body_type.may_be_tensor:
+        reason = "with dtype and shape the Content-Type is application/octet-stream"
+        raise Problem("invalid-tensor", reason=reason)
+    return _open_tensor(context, query, length)
+
+
+def _open_part(context: RequestContext, content_type: str, name: str) -> Reader:
+    body_type = find_body_type(content_type)
+    if not body_type.may_be_part:
+        raise unsupported_type(content_type)
+    return body_type.open(context, content_type, name)
+
+
+def _open_bytes(context: RequestContext, _content_type: str, name: str | None) -> Reader:
+    _refuse_decoding(context)
+    return StreamReader(context, name)
+
+
+def _refuse_decoding(context: RequestContext) -> None:
+    if context.pixels:
+        raise Problem("invalid-query", reason="with of=pixels the Content-Type is image/*")
+    if context.recipe is not None:
+        reason = "with of=frames the Content-Type is video/* or audio/*"
+        raise Problem("invalid-query", reason=reason)
+
+
+def _open_tensor(context: RequestContext, query: HashQuery, length: int | None) -> Reader:
+    _refuse_decoding(context)
+    if query.dtype is None or query.shape is None:
+        raise Problem("invalid-tensor", reason="a tensor needs both dtype and shape")
+    dtype, shape = parse_dtype(query.dtype), parse_shape(query.shape)
+    if length is not None:
+        check_length(dtype, shape, length)
+    return StreamReader(context, None, (dtype, shape))
+
+
+def _open_image(context: RequestContext, _content_type: str, name: str | None) -> Reader:
+    if context.pixels:
+        return PixelsReader(context, name)
+    _refuse_decoding(context)
+    return StreamReader(context, name, is_media=True)
+
+
+def _open_media(
+    modality: Modality, context: RequestContext, _content_type: str, name: str | None
+) -> Reader:
+    if context.recipe is not None:
+        return MediaReader(context, name, modality)
+    _refuse_decoding(context)
+    return StreamReader(context, name, is_media=True)
+
+
+def _open_safetensors(context: RequestContext, _content_type: str, _name: str | None) -> Reader:
+    return SafetensorsReader(context)
+
+
+def _open_multipart(context: RequestContext, content_type: str, _name: str | None) -> Reader:
+    return MultipartReader(context, content_type, partial(_open_part, context))
+
+
+def _open_json(context: RequestContext, _content_type: str, _name: str | None) -> Reader:
+    return JsonReader(context)
+
+
+BODY_TYPES = {
+    "application/octet-stream": BodyType(_open_bytes, may_be_tensor=True),
+    "image/*": BodyType(_open_image),
+    "video/*": BodyType(partial(_open_media, "video")),
+    "audio/*": BodyType(partial(_open_media, "audio")),
+    "application/x-safetensors": BodyType(_open_safetensors),
+    "multipart/form-data": BodyType(
+        _open_multipart, {"type": "object", "additionalProperties": _BINARY}, may_be_part=False
+    ),
+    "application/json": BodyType(_open_json, json_schema(HashBody), may_be_part=False),
+}

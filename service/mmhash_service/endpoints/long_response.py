@@ -1,0 +1,39 @@
+"""Responses that count against a limit until the client has read them."""
+
+from fastapi import Response
+from starlette.types import Receive, Scope, Send
+
+from mmhash_service.limits.capacity import Limits
+
+# Shorter responses are limited by the number of connections only. The transport has at most two
+# pieces of a longer one.
+_PIECE = 256 << 10
+
+
+class LongResponse(Response):
+    """A JSON response, sent piece by piece if it is long."""
+
+    def __init__(
+        self,
+        payload: bytes | str,
+        limits: Limits,
+        *,
+        media_type: str = "application/json",
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(payload, media_type=media_type, headers=headers)
+        self._limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response; a piece is passed to the transport when the last one has been read."""
+        if len(self.body) <= _PIECE:
+            await super().__call__(scope, receive, send)
+            return
+        with self._limits.reserve_response(len(self.body)):
+            head = {"status": self.status_code, "headers": self.raw_headers}
+            await send({"type": "http.response.start", **head})
+            body = memoryview(self.body)
+            for start in range(0, len(body), _PIECE):
+                piece = bytes(body[start : start + _PIECE])
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -1,0 +1,41 @@
+"""`POST /pad`: token ids, with an engine's pad values in place of the items' placeholders."""
+
+from fastapi import APIRouter, Request, Response
+
+from mmhash.errors import InputError, LimitError
+from mmhash_service.bodies.json_body import parse_json, read_json
+from mmhash_service.endpoints import examples
+from mmhash_service.endpoints.long_response import LongResponse
+from mmhash_service.endpoints.openapi import json_body
+from mmhash_service.endpoints.schemas.prompts import PadAnswer, PadBody
+from mmhash_service.endpoints.spans import item_span
+from mmhash_service.items.engines import find_engine
+from mmhash_service.problems.problem import Problem
+from mmhash_service.resources import Resources
+from mmhash_service.settings import Settings
+
+router = APIRouter()
+
+
+@router.post("/pad", openapi_extra=json_body(PadBody, examples.PAD), response_model=PadAnswer)
+async def pad(request: Request) -> Response:
+    """Fill each span of placeholders with the values that the engine's prefix cache has."""
+    resources = Resources.of(request)
+    with resources.limits.admit() as admission:
+        text = await read_json(request, resources.settings, admission)
+        payload = await resources.work.run(_pad, text, resources.settings)
+        return LongResponse(payload, resources.limits)
+
+
+def _pad(text: bytes, settings: Settings) -> str:
+    body = parse_json(text, PadBody)
+    requested = find_engine(body.engine, body.engine_fallback or settings.engine_fallback)
+    spans = [item_span(span) for span in body.spans]
+    pad_ids = requested.engine.pad
+    if pad_ids is None:
+        raise Problem("refused-by-engine", reason=f"{body.engine} pads no ids")
+    try:
+        padded = pad_ids(body.input_ids, spans, requested.version)
+    except (InputError, LimitError) as error:
+        raise Problem("refused-by-engine", reason=str(error)) from error
+    return PadAnswer(input_ids=padded, recipe=requested.recipe).model_dump_json(exclude_none=True)

@@ -1,0 +1,1 @@
+"""The models of JSON bodies and responses, by endpoint."""

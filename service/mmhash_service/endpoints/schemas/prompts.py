@@ -1,0 +1,192 @@
+"""`POST /annotate`, `/plan`, `/pad` and `/blocks`: requests and prompts for engines."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from mmhash.engines.registry import ENGINES
+from mmhash.engines.releases import Fallback
+from mmhash_service.bodies.types import (
+    FALLBACK,
+    MAX_MODEL_NAME,
+    RECIPE,
+    BlockSize,
+    Hex16,
+    Hex64,
+    Natural,
+    RequestModel,
+    RequestPath,
+    Text,
+    Token,
+)
+from mmhash_service.endpoints.schemas.items import Item
+from mmhash_service.items.schema import HashQuery, Query
+from mmhash_service.plan.schema import ENGINE_NAME, BlockAlgorithm, PlanQuery
+
+# The engines that an endpoint takes are those that can do it.
+_WITH_BLOCKS = "|".join(engine.name for engine in ENGINES if engine.blocks)
+_WITH_PADS = "|".join(engine.name for engine in ENGINES if engine.pad)
+_ANNOTATED = "|".join(engine.name for engine in ENGINES if engine.annotate)
+
+
+class AnnotateQuery(Query):
+    """The query of `POST /annotate`."""
+
+    engine: Annotated[str, Field(max_length=64, pattern=rf"^({_ANNOTATED})(@.+)?$")] = Field(
+        description="The engine that receives the request, and its release if it is not the newest."
+    )
+    path: RequestPath = None
+    plan: Annotated[str, Field(max_length=MAX_MODEL_NAME)] | None = Field(
+        default=None, description="A name of the setting models: return the prompt's plan too."
+    )
+
+    def of_items(self) -> HashQuery:
+        """Return the equivalent query of `POST /hash`, for the items."""
+        return HashQuery(
+            algorithm=self.algorithm,
+            of=self.of,
+            sign=self.sign,
+            engine_fallback=self.engine_fallback,
+            engines=self.engine,
+        )
+
+    def of_plan(self, model: str) -> PlanQuery:
+        """Return the query of `POST /plan` for the same request."""
+        return PlanQuery(
+            model=model,
+            engine=self.engine,
+            algorithm=self.algorithm,
+            of=self.of,
+            engine_fallback=self.engine_fallback,
+        )
+
+
+class Span(RequestModel):
+    """The range of an item's placeholders, without `end`, and its key or hash."""
+
+    start: Natural
+    end: Natural
+    key: Hex64 | None = Field(default=None, description="The key returned by `POST /hash`.")
+    hash: Hex16 | None = Field(default=None, description="The 64-bit hash that SGLang uses.")
+
+
+class PadBody(RequestModel):
+    """The body of `POST /pad`."""
+
+    engine: Annotated[str, Field(max_length=64, pattern=rf"^({_WITH_PADS})(@.+)?$")] = Field(
+        description=ENGINE_NAME
+    )
+    input_ids: Annotated[list[Token], Field(fail_fast=True)]
+    spans: Annotated[list[Span], Field(fail_fast=True)]
+    engine_fallback: Fallback | None = FALLBACK
+
+
+class BlocksBody(RequestModel):
+    """The body of `POST /blocks`."""
+
+    engine: Annotated[str, Field(max_length=64, pattern=rf"^({_WITH_BLOCKS})(@.+)?$")] = Field(
+        description=ENGINE_NAME
+    )
+    input_ids: Annotated[list[Token], Field(fail_fast=True)]
+    block_size: BlockSize = Field(
+        description="The number of tokens that the engine hashes at once."
+    )
+    spans: list[Span] = Field(default=[], fail_fast=True)
+    cache_salt: Text | None = None
+    extra_key: Text | None = None
+    block_algorithm: BlockAlgorithm | None = Field(
+        default=None, description="vLLM's --prefix-caching-hash-algo; sha256 by default."
+    )
+    seed: Text | None = Field(default=None, description="The PYTHONHASHSEED of vLLM.")
+    lora: Text | None = Field(default=None, description="The name of a LoRA adapter.")
+    lora_path: Text | None = Field(
+        default=None, description="The adapter's path, which vLLM binds from 0.31 on."
+    )
+    lookahead: Annotated[int, Field(ge=0, le=1024)] | None = Field(
+        default=None, description="How many tokens after a block vLLM counts to it."
+    )
+    groups: Annotated[list[BlockSize], Field(min_length=1, max_length=16)] | None = Field(
+        default=None,
+        description="The block sizes of a model's KV-cache groups: different multiples of "
+        "block_size.",
+    )
+    engine_fallback: Fallback | None = FALLBACK
+
+
+class PlannedSpan(BaseModel):
+    """A range that the engine names by an item's key, as `/blocks` takes it."""
+
+    start: int
+    end: int
+    key: str
+
+
+class PlannedPrompt(BaseModel):
+    """A prompt as the engine will see it."""
+
+    token_ids: list[int]
+    spans: list[PlannedSpan]
+    blocks: list[str]
+    event_ids: list[int]
+
+
+class AnnotateAnswer(BaseModel):
+    """The request with hashes inserted, and the item of each hash, in the same order."""
+
+    request: dict[str, Any]
+    items: list[Item]
+    plan: PlannedPrompt | None = Field(
+        default=None, description="The prompt's plan, if the query has `plan`."
+    )
+    recipe: str | None = RECIPE
+
+
+class PlannedItem(Item):
+    """An item of a prompt: its key as the engine has it, and its place, without `end`."""
+
+    modality: Literal["image", "video", "audio"]
+    width: int = Field(description="The width that the engine's processor receives.")
+    height: int
+    grid: list[int] | None = Field(description="The item's patches, if the processor counts them.")
+    start: int
+    end: int
+    embeds: list[tuple[int, int]] = Field(
+        description="The ranges that take embeddings: other tokens are structure."
+    )
+
+
+class PlanAnswer(PlannedPrompt):
+    """A prompt as the engine will see it, and the request if the query asks for it."""
+
+    items: list[PlannedItem]
+    request: dict[str, Any] | None = Field(
+        default=None, description="The request with the hashes of its items."
+    )
+    recipe: str | None = RECIPE
+
+
+class PadAnswer(BaseModel):
+    """The token ids with the pad values in each span."""
+
+    input_ids: list[int]
+    recipe: str | None = RECIPE
+
+
+class BlockList(BaseModel):
+    """The key of each block in hex, as the engine's cache has it, and its id in KV events."""
+
+    blocks: list[str]
+    event_ids: list[int]
+
+
+class GroupBlocks(BlockList):
+    """The blocks of the KV-cache groups with blocks of this size."""
+
+    block_size: int
+
+
+class BlocksAnswer(BlockList):
+    """The blocks of a prompt."""
+
+    groups: list[GroupBlocks] | None = None
+    recipe: str | None = RECIPE

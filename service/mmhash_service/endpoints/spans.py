@@ -1,0 +1,15 @@
+"""The spans of a request's body, as engines' modules take them."""
+
+from mmhash import Digest
+from mmhash.engines.engine import ItemSpanError, Span
+from mmhash_service.endpoints.schemas import prompts
+from mmhash_service.problems.problem import Problem
+
+
+def item_span(span: prompts.Span) -> Span:
+    """Return a span of a request's body as the engines' modules take it."""
+    key = None if span.key is None else Digest("blake3", bytes.fromhex(span.key))
+    try:
+        return Span(span.start, span.end, key, span.hash)
+    except ItemSpanError as error:
+        raise Problem("refused-by-engine", reason=str(error)) from error

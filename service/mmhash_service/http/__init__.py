@@ -1,0 +1,1 @@
+"""The ASGI applications, their middleware, and problems as responses."""

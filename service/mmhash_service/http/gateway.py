@@ -1,0 +1,67 @@
+"""The gateway's ASGI application: a few paths of its own, and the proxy behind all others."""
+
+from collections.abc import Iterable
+
+from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from mmhash_service.endpoints import fleet, page, probes
+from mmhash_service.gateway.proxy import KNOWN_PATHS, Proxy
+from mmhash_service.gateway.resources import GatewayResources
+from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.http.app import build_endpoints, list_middleware, paths_of
+from mmhash_service.http.problem_responses import ProblemMiddleware
+from mmhash_service.models import Models
+from mmhash_service.settings import Settings
+
+# The probes of the gateway. All other paths of probes belong to the workers, such as /version.
+_PROBES = frozenset({"/live", "/ready", "/health", "/metrics"})
+
+
+class Gateway:
+    """Passes its own paths to the endpoints and all others to the proxy, behind one middleware."""
+
+    def __init__(
+        self,
+        endpoints: FastAPI,
+        own_paths: frozenset[str],
+        proxy: ASGIApp,
+        middleware: Iterable[Middleware],
+    ) -> None:
+        """Create the application; the first middleware is the outermost."""
+        self.state = endpoints.state
+        self._endpoints = endpoints
+        self._own_paths = own_paths
+        self._proxy = ProblemMiddleware(proxy)
+        self._app: ASGIApp = self._dispatch
+        for each, args, options in reversed(list(middleware)):
+            self._app = each(self._app, *args, **options)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request, or the lifespan."""
+        scope["app"] = self  # its resources are found by it
+        await self._app(scope, receive, send)
+
+    async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_own = scope["type"] != "http" or scope["path"] in self._own_paths
+        await (self._endpoints if is_own else self._proxy)(scope, receive, send)
+
+
+def create_gateway(
+    settings: Settings, gateway: GatewaySettings, models: Models | None = None
+) -> Gateway:
+    """Create the application of `mmhash gateway`; the models are read if they are not given."""
+    resources = GatewayResources(settings, gateway, models, needs_workers=True)
+    own_probes = APIRouter()
+    own_probes.routes.extend(
+        route
+        for route in probes.router.routes
+        if isinstance(route, APIRoute) and route.path in _PROBES
+    )
+    routers = (own_probes, fleet.router, page.gateway_router)
+    own_paths = paths_of(route for router in routers for route in router.routes)
+    middleware = list_middleware(settings, own_paths | KNOWN_PATHS, page.GATEWAY_FILES.keys())
+    endpoints = build_endpoints(resources, routers)
+    return Gateway(endpoints, own_paths, Proxy(resources, gateway), middleware)

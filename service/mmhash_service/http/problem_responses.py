@@ -1,0 +1,113 @@
+"""Problem responses (`application/problem+json`), and the exception handlers that send them."""
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mmhash_service.endpoints.schemas.server import ProblemAnswer, ProblemError
+from mmhash_service.problems.catalogue import PROBLEMS
+from mmhash_service.problems.problem import InvalidPart, Problem
+from mmhash_service.telemetry import metrics
+
+logger = logging.getLogger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+
+_HEADERS = {
+    "duplicate-header": {"Connection": "close"},
+    "unauthorized": {"WWW-Authenticate": "Bearer"},
+    "busy": {"Retry-After": "1"},
+    "draining": {"Retry-After": "1", "Connection": "close"},
+    "stalled-body": {"Connection": "close"},
+    "too-slow": {"Retry-After": "1"},
+    "decoder-failed": {"Retry-After": "1"},
+    "no-workers": {"Retry-After": "2"},
+    "worker-failed": {"Retry-After": "1"},
+}
+
+_BY_STATUS = {404: "not-found", 405: "method-not-allowed"}
+
+
+def problem_response(
+    name: str,
+    headers: Mapping[str, str] | None = None,
+    parts: Sequence[InvalidPart] = (),
+    reason: str | None = None,
+) -> Response:
+    """Return the response for the problem, and count it."""
+    problem = PROBLEMS[name]
+    metrics.PROBLEMS.labels(name).inc()
+    answer = ProblemAnswer.model_validate(problem.document(name, reason))
+    if parts:
+        answer.errors = [ProblemError(**part._asdict()) for part in parts]
+    headers = headers or _HEADERS.get(name)
+    return Response(
+        answer.model_dump_json(exclude_none=True), problem.status, headers, media_type=MEDIA_TYPE
+    )
+
+
+def response_to(error: Exception) -> Response:
+    """Return the response to a request that failed; nobody reads that to a client which left."""
+    match error:
+        case Problem():
+            if error.__cause__ is not None:
+                logger.info("%s: %s", error.name, _describe(error.__cause__))
+            return problem_response(error.name, parts=error.parts, reason=error.reason)
+        case ClientDisconnect():
+            return Response(status_code=499)  # as the access log has it
+        case RequestValidationError():
+            return problem_response("invalid-query")
+        case HTTPException() if error.status_code in _BY_STATUS:
+            return problem_response(_BY_STATUS[error.status_code], error.headers)
+        case _:  # uvicorn logs it
+            return problem_response("internal-error")
+
+
+def add_problem_handlers(app: FastAPI) -> None:
+    """Have `app` answer every failure with a problem."""
+
+    async def handle(_request: Request, error: Exception) -> Response:
+        return response_to(error)
+
+    for kind in (Problem, ClientDisconnect, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, handle)
+
+
+class ProblemMiddleware:
+    """Answers the failures of an application that is not FastAPI's, as FastAPI's are answered."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and answer it with a problem if it fails before its response."""
+        has_started = False
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal has_started
+            has_started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_and_note)
+        except Exception as error:
+            if not has_started:
+                await response_to(error)(scope, receive, send)
+            if has_started or not isinstance(error, Problem | ClientDisconnect):
+                raise
+
+
+def _describe(error: BaseException) -> str:
+    """Describe a cause for the log: only the kind of an error that quotes the client's bytes."""
+    if isinstance(error, ValidationError):
+        kinds = {entry["type"] for entry in error.errors(include_input=False, include_url=False)}
+        return f"{type(error).__name__}({', '.join(sorted(kinds))})"
+    if isinstance(error, (UnicodeDecodeError, UnicodeEncodeError)):  # repr() has the whole text
+        return f"{type(error).__name__}({error.reason})"
+    return repr(error)

@@ -1,0 +1,114 @@
+"""What a request says of its items: the query of `POST /hash`, and its JSON body."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from mmhash.digest import Algorithm
+from mmhash.engines.releases import Fallback
+from mmhash_service.bodies.types import FALLBACK, SCHEMA_ERROR, Natural, RequestModel, Text
+
+
+class Query(BaseModel):
+    """The query parameters that `/hash` and `/annotate` share."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    algorithm: Algorithm = "blake3"
+    of: Literal["bytes", "pixels"] = "bytes"
+    sign: bool = Field(
+        default=False,
+        description="Return a tag for each item, valid for the one engine in the query.",
+    )
+    engine_fallback: Fallback | None = FALLBACK
+
+
+# At most 16 names: each is spelled for each item of the body.
+ENGINE_LIST = r"^[^,]*(,[^,]*){0,15}$"
+
+VIDEO_FIELDS = ("fps", "count", "indices", "max_frames", "size")
+AUDIO_FIELDS = ("rate", "channels", "start", "stop", "window")
+
+
+class HashQuery(Query):
+    """The query of `POST /hash`."""
+
+    of: Literal["bytes", "pixels", "frames"] = "bytes"  # type: ignore[assignment]
+    dtype: str | None = None
+    shape: str | None = None
+    engines: Annotated[str, Field(max_length=1024, pattern=ENGINE_LIST)] | None = None
+    by: Literal["source", "frames"] | None = Field(
+        default=None,
+        description="With of=frames: by the file's bytes (source, the default), or by the decoded "
+        "frames, whose keys are then in `frames`.",
+    )
+    fps: float | None = Field(default=None, description="Frames per second of a video.")
+    count: int | None = Field(
+        default=None, description="The number of frames, evenly spaced from the first to the last."
+    )
+    indices: str | None = Field(
+        default=None, description="The numbers of frames, from 0, ascending: 0,5,9."
+    )
+    max_frames: int | None = Field(
+        default=None, description="Select this number by `count` if the recipe selects more."
+    )
+    size: str | None = Field(default=None, description="The size of the frames: 320x240.")
+    rate: int | None = Field(default=None, description="Samples per second of an audio clip.")
+    channels: int | None = None
+    start: float | None = Field(default=None, description="The first second of an audio clip.")
+    stop: float | None = None
+    window: float | None = Field(default=None, description="The length of a window in seconds.")
+
+    @model_validator(mode="after")
+    def _check_recipe(self) -> Self:
+        recipe = ("by", *VIDEO_FIELDS, *AUDIO_FIELDS)
+        if self.of != "frames" and any(getattr(self, name) is not None for name in recipe):
+            raise PydanticCustomError(SCHEMA_ERROR, "a recipe needs of=frames")
+        return self
+
+
+class JsonItem(RequestModel):
+    """One item of a JSON body, with its content in one of `data`, `url`, `shm`, `cuda_ipc`."""
+
+    kind: Literal["bytes", "tensor", "image", "video", "audio"] = Field(
+        description="A video or audio is hashed by its frames, and needs of=frames in the query."
+    )
+    name: Text | None = None
+    data: str | None = Field(default=None, description="The content, in base64.")
+    url: str | None = Field(
+        default=None, description="A data:, http(s): or file: URL of the content."
+    )
+    shm: dict[str, Any] | None = Field(
+        default=None,
+        description="A handle of mmhash.transport.SharedTensor; only on the Unix socket.",
+    )
+    cuda_ipc: dict[str, Any] | None = Field(
+        default=None, description="A handle of mmhash.transport.IpcTensor; only on the Unix socket."
+    )
+    dtype: str | None = None
+    shape: Annotated[list[Natural], Field(fail_fast=True, max_length=32)] | None = None
+    grids: (
+        Annotated[
+            list[Annotated[list[Natural], Field(fail_fast=True, min_length=2, max_length=3)]],
+            Field(fail_fast=True),
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="A row for each item of a bundle: the product of its numbers is its length.",
+    )
+    counts: Annotated[list[Natural], Field(fail_fast=True)] | Natural | None = Field(
+        default=None,
+        description="The lengths of a bundle's items, or the number of items of length 1.",
+    )
+
+    def part_name(self, number: int) -> str | None:
+        """Return the name of one item of this bundle."""
+        return None if self.name is None else f"{self.name}[{number}]"
+
+
+class HashBody(RequestModel):
+    """The JSON body of `POST /hash`."""
+
+    items: Annotated[list[JsonItem], Field(fail_fast=True, min_length=1)]

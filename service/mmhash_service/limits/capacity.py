@@ -1,0 +1,111 @@
+"""Admission: the number of requests that a process answers at once and the bytes that they hold."""
+
+from asyncio import CancelledError
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from mmhash_service.problems.problem import Problem
+from mmhash_service.settings import Settings
+from mmhash_service.telemetry import metrics
+
+# A streamed body holds the piece that is hashed and the next one.
+STREAM_BYTES = 256 << 10
+
+# The bytes that all images and clips of a request may decode to, for each pixel of max_pixels.
+# Each byte of their files justifies 256 more, so that photographs do not count: a form of 91 kB
+# with a thousand WebPs of 44 bytes took 3000 s of a core.
+_DECODED_PER_PIXEL = 32
+_DECODED_PER_BYTE = 256
+
+
+class Admission:
+    """The bytes that a request, or a part of it, holds; the items and images of all its parts."""
+
+    def __init__(self, limits: "Limits", whole: "Admission | None" = None) -> None:
+        self._limits = limits
+        self._whole = whole or self
+        self.held = 0
+        self._items = 0
+        self._decoded = 0
+
+    def count_items(self, items: int) -> None:
+        """Count items of the request, or raise the problem `too-many-items`."""
+        self._whole._items += items
+        if self._whole._items > self._limits.max_items:
+            raise Problem("too-many-items", reason=f"at most {self._limits.max_items} items")
+
+    def count_decoded(self, nbytes: int, encoded_nbytes: int) -> None:
+        """Count what a file decoded to, or raise the problem `too-many-items`."""
+        self._whole._decoded += max(0, nbytes - _DECODED_PER_BYTE * encoded_nbytes)
+        if self._whole._decoded > self._limits.max_decoded:
+            raise Problem("too-many-items", reason="they decode to too many bytes")
+
+    def reserve(self) -> AbstractContextManager["Admission"]:
+        """Reserve bytes for a part of the request, released at the end of the context."""
+        return self._limits.reserve(self._whole)
+
+    def hold(self, nbytes: int) -> None:
+        """Reserve `nbytes` more, or raise the problem `busy`."""
+        if self._limits.held + nbytes > self._limits.max_held:
+            raise Problem("busy")
+        self._limits.held += nbytes
+        self.held += nbytes
+        metrics.HELD_BYTES.inc(nbytes)
+
+
+class Limits:
+    """The requests in progress and the bytes held by a process, with a limit on each."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.max_held = settings.max_held_bytes
+        self.max_items = settings.max_items
+        self.max_decoded = _DECODED_PER_PIXEL * settings.max_pixels
+        self.held = 0
+        self.unread = 0
+        self.calls = 0
+        # Set after SIGTERM: admitted requests are answered, new ones are refused.
+        self.draining = False
+        metrics.MAX_HELD_BYTES.set(self.max_held)
+
+    @contextmanager
+    def admit(self) -> Iterator[Admission]:
+        """Admit a request, or refuse it before its body is read."""
+        if self.draining:
+            raise Problem("draining")
+        self.calls += 1
+        metrics.CALLS.inc()
+        try:
+            with self.reserve() as admission:
+                yield admission
+        except CancelledError:
+            if not self.draining:
+                raise
+            raise Problem("draining") from None  # the grace period is over
+        finally:
+            self.calls -= 1
+            metrics.CALLS.dec()
+
+    @contextmanager
+    def reserve_response(self, nbytes: int) -> Iterator[None]:
+        """Reserve the bytes of a long response until the client has read it; one always fits.
+
+        They do not count as held: clients that read slowly are not to keep others from hashing.
+        """
+        if self.unread and self.unread + nbytes > self.max_held:
+            raise Problem("busy")
+        self.unread += nbytes
+        try:
+            yield
+        finally:
+            self.unread -= nbytes
+
+    @contextmanager
+    def reserve(self, whole: Admission | None = None) -> Iterator[Admission]:
+        """Reserve bytes for the stream buffer; release them and all held later at the end."""
+        admission = Admission(self, whole)
+        try:
+            admission.hold(STREAM_BYTES)
+            yield admission
+        finally:
+            self.held -= admission.held
+            metrics.HELD_BYTES.dec(admission.held)

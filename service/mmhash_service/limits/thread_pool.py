@@ -1,0 +1,78 @@
+"""A thread pool for work that would block the event loop, with a time limit."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+from mmhash.cpu import cpu_count
+from mmhash_service.problems.problem import Problem
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+INLINE_US = 1000
+"""The microseconds of work that the event loop does itself: a thread costs it a third of them."""
+
+LONG_PROMPT = 64 << 10
+"""The bytes above which a prompt is long: up to them a plan takes 0.2 s of CPU time."""
+
+# The tokens of one item, at most, count like a text of this size.
+_ITEM_SIZE = 16 << 10
+
+
+class ThreadPool:
+    """The threads, and the time limit of a job, including its time in the queue."""
+
+    def __init__(self, timeout_s: float, threads: int | None = None) -> None:
+        self._timeout_s = timeout_s
+        self._threads = ThreadPoolExecutor(threads or cpu_count(), thread_name_prefix="mmhash-work")
+
+    async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run `function` in a thread, and return its result or raise the problem `too-slow`."""
+        future = self._threads.submit(function, *args, **kwargs)
+        # After the time-out the thread still ends its job, whose work is bounded. Its result is
+        # ignored, and it starts no other job before.
+        done, _ = await asyncio.wait(
+            {waiting := asyncio.wrap_future(future)}, timeout=self._timeout_s
+        )
+        if not done:
+            waiting.cancel()
+            raise Problem("too-slow")
+        return waiting.result()
+
+    async def run_sized(
+        self, cost_us: float, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run `function` at once if it is short, and in a thread otherwise.
+
+        `cost_us` is an upper estimate of its time on one core.
+        """
+        if cost_us <= INLINE_US:
+            return function(*args, **kwargs)
+        return await self.run(function, *args, **kwargs)
+
+    def stop(self) -> None:
+        """Start no more jobs, and cancel those in the queue."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class PromptPool:
+    """Threads for prompts: plans, and the keys of blocks.
+
+    A prompt of a million tokens takes seconds of CPU time and 400 MB. Probes and other requests
+    share no thread with prompts, and long prompts have one thread, so that one is held at a time.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self.short = ThreadPool(timeout_s)
+        self.long = ThreadPool(timeout_s, threads=1)
+
+    def for_size(self, nbytes: int, media: int = 0) -> ThreadPool:
+        """Return the threads for a prompt of that many bytes of text and so many media."""
+        return self.long if nbytes + media * _ITEM_SIZE > LONG_PROMPT else self.short
+
+    def stop(self) -> None:
+        """Start no more jobs, and cancel those in the queues."""
+        self.short.stop()
+        self.long.stop()

@@ -1,1 +1,0 @@
-"""ASGI middleware of the service: access log, API keys, duplicate headers, metrics, spans."""

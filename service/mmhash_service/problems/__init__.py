@@ -1,0 +1,1 @@
+"""The problems that a response can name, and the exception that raises one."""

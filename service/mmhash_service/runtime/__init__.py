@@ -1,1 +1,0 @@
-"""State of a running service: request context, capacity, threads, metrics, spans, self-test."""

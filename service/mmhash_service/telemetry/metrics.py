@@ -1,0 +1,213 @@
+"""Prometheus metrics: in base units, and without labels that a client can choose."""
+
+import importlib
+import os
+import platform
+import sys
+from collections.abc import Iterable
+
+import prometheus_client.values
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Metric,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.multiprocess import MultiProcessCollector
+
+import mmhash
+from mmhash.framing import SPEC_VERSION
+from mmhash_service.telemetry.processes import ProcessTree
+
+# The time of each series' creation would double the number of series; no query needs it.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+MULTIPROC_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+
+REGISTRY = CollectorRegistry()
+
+BUILD_INFO = Gauge(
+    "mmhash_build_info",
+    "1, with the versions of the service.",
+    ("version", "spec", "python"),
+    registry=REGISTRY,
+    multiprocess_mode="livemax",
+)
+BUILD_INFO.labels(mmhash.__version__, str(SPEC_VERSION), platform.python_version()).set(1)
+
+REQUESTS = Counter("mmhash_requests", "Requests answered.", ("call", "status"), registry=REGISTRY)
+SECONDS = Histogram(
+    "mmhash_request_duration_seconds",
+    "Time from the head of a request to the end of its response.",
+    ("call",),
+    registry=REGISTRY,
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+)
+BODY_BYTES = Counter("mmhash_body_bytes", "Bytes of request bodies received.", registry=REGISTRY)
+ITEMS = Counter("mmhash_items", "Items hashed.", ("kind",), registry=REGISTRY)
+PROBLEMS = Counter("mmhash_problems", "Requests that failed.", ("problem",), registry=REGISTRY)
+CALLS = Gauge(
+    "mmhash_calls_in_progress",
+    "Requests with a body in progress.",
+    registry=REGISTRY,
+    multiprocess_mode="livesum",
+)
+HELD_BYTES = Gauge(
+    "mmhash_held_bytes",
+    "Bytes of request bodies held in memory.",
+    registry=REGISTRY,
+    multiprocess_mode="livesum",
+)
+MAX_HELD_BYTES = Gauge(
+    "mmhash_max_held_bytes",
+    "The setting max_held_bytes, of all processes together.",
+    registry=REGISTRY,
+    multiprocess_mode="livesum",
+)
+RELOADS = Counter(
+    "mmhash_reloads",
+    "Reloads of the settings of a process, by result: done or failed.",
+    ("result",),
+    registry=REGISTRY,
+)
+for _result in ("done", "failed"):
+    RELOADS.labels(_result)  # increase() sees a first failure only if the series was 0 before
+PROCESS_RESTARTS = Counter(
+    "mmhash_process_restarts",
+    "Processes started in place of one that exited or was hung.",
+    registry=REGISTRY,
+)
+FETCHES = Counter(
+    "mmhash_fetches",
+    "URLs requested, by result: fetched, unchanged, abandoned, or the problem.",
+    ("result",),
+    registry=REGISTRY,
+)
+ENGINE_FALLBACKS = Counter(
+    "mmhash_engine_fallbacks",
+    "Unknown releases of engines in requests, by the recipe used instead.",
+    ("engine", "recipe"),
+    registry=REGISTRY,
+)
+MODEL_LOADS = Counter(
+    "mmhash_model_loads",
+    "Models read, by result: loaded or failed.",
+    ("model", "result"),
+    registry=REGISTRY,
+)
+MEMO_LOOKUPS = Counter(
+    "mmhash_memo_lookups",
+    "Lookups of memo entries, by the source that had the entry.",
+    ("kind", "source"),
+    registry=REGISTRY,
+)
+MEMO_FAILURES = Counter(
+    "mmhash_memo_failures",
+    "Operations of the memo's store that failed or timed out.",
+    ("operation",),
+    registry=REGISTRY,
+)
+
+GATEWAY_DECISIONS = Counter(
+    "mmhash_gateway_decisions",
+    "Requests routed by the gateway, by how: planned, or the reason for no plan.",
+    ("how",),
+    registry=REGISTRY,
+)
+GATEWAY_DECISION_SECONDS = Histogram(
+    "mmhash_gateway_decision_seconds",
+    "Time from a request's body to the order of its workers.",
+    registry=REGISTRY,
+    buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1),
+)
+GATEWAY_TOKENS = Counter(
+    "mmhash_gateway_tokens",
+    "Tokens of planned prompts, by whether the chosen worker had them cached (or is expected to).",
+    ("cached",),
+    registry=REGISTRY,
+)
+GATEWAY_RETRIES = Counter(
+    "mmhash_gateway_retries",
+    "Attempts beyond the first one of a request, by the reason: unreachable or broken.",
+    ("reason",),
+    registry=REGISTRY,
+)
+GATEWAY_BROKEN = Counter(
+    "mmhash_gateway_broken_responses",
+    "Responses of workers that ended early, after their head was forwarded.",
+    registry=REGISTRY,
+)
+GATEWAY_DISCONNECTS = Counter(
+    "mmhash_gateway_disconnects",
+    "Requests whose client disconnected before the end, so that the worker's was aborted.",
+    registry=REGISTRY,
+)
+GATEWAY_HEALTHY = Gauge(
+    "mmhash_gateway_healthy_workers",
+    "Healthy workers.",
+    registry=REGISTRY,
+    multiprocess_mode="livemostrecent",
+)
+GATEWAY_MISMATCHED = Gauge(
+    "mmhash_gateway_mismatched_workers",
+    "Workers that list models, none of which another worker lists.",
+    registry=REGISTRY,
+    multiprocess_mode="livemostrecent",
+)
+GATEWAY_MISNAMED = Gauge(
+    "mmhash_gateway_misnamed_workers",
+    "Workers whose KV events list no block that is planned for them.",
+    registry=REGISTRY,
+    multiprocess_mode="livemostrecent",
+)
+GATEWAY_REQUESTS = Gauge(
+    "mmhash_gateway_requests_in_progress",
+    "Requests forwarded to workers that are not yet answered.",
+    registry=REGISTRY,
+    multiprocess_mode="livesum",
+)
+
+
+_PROCESSES = CollectorRegistry()
+_PROCESSES.register(ProcessTree())
+
+
+class _AllProcesses(MultiProcessCollector):
+    """The metrics of all processes."""
+
+    def collect(self) -> Iterable[Metric]:
+        """Merge all files but empty ones, just created by a process: the package would fail."""
+        with os.scandir(os.environ[MULTIPROC_VARIABLE]) as entries:
+            files = [entry.path for entry in entries if entry.name.endswith(".db") and _size(entry)]
+        merged: Iterable[Metric] = self.merge(files, accumulate=True)  # type: ignore[no-untyped-call]
+        return merged
+
+
+def _size(entry: "os.DirEntry[str]") -> int:
+    try:
+        return entry.stat().st_size
+    except FileNotFoundError:  # of a process that has exited meanwhile
+        return 0
+
+
+def share() -> None:
+    """Store this process's metrics in files, so that each process can read those of all.
+
+    prometheus_client decides at its import, and a forked process inherits the supervisor's modules.
+    """
+    importlib.reload(prometheus_client.values)
+    importlib.reload(sys.modules[__name__])
+
+
+def exposition() -> tuple[bytes, str]:
+    """Return the metrics of all processes as text, and its Content-Type."""
+    registry = REGISTRY
+    if MULTIPROC_VARIABLE in os.environ:
+        registry = CollectorRegistry()
+        _AllProcesses(registry)  # type: ignore[no-untyped-call]
+    text = generate_latest(registry) + generate_latest(_PROCESSES)
+    return text, CONTENT_TYPE_LATEST

@@ -1,0 +1,124 @@
+"""OpenTelemetry spans, if opentelemetry-api is installed and its SDK is configured.
+
+Otherwise a span is a context manager that does nothing (bench/tracing.py measures it).
+Spans hold names and sizes only: no content, no URL and no message of an exception.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+from mmhash_service.problems.problem import Problem
+
+try:
+    from opentelemetry import trace
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+except ImportError:
+    has_api = False
+else:
+    has_api = True
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Tracer
+
+Header = tuple[bytes, bytes]
+
+_HEADERS = frozenset({b"traceparent", b"tracestate"})
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
+_NO_SPAN = nullcontext()
+
+_tracer: "Tracer | None" = None
+
+
+def enable() -> bool:
+    """Record spans from now on if a provider of them is configured; return whether one is."""
+    global _tracer  # noqa: PLW0603  (read for each span)
+    _tracer = None
+    if has_api:
+        provider = trace.get_tracer_provider()
+        if not isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
+            _tracer = provider.get_tracer("mmhash")
+    return _tracer is not None
+
+
+def span(name: str) -> AbstractContextManager[None]:
+    """Record a part of the current request."""
+    return _NO_SPAN if _tracer is None else _record(_tracer, name)
+
+
+def note(name: str, value: str | int) -> None:
+    """Set an attribute of the current span."""
+    if _tracer is not None:
+        trace.get_current_span().set_attribute(name, value)
+
+
+def trace_id() -> str:
+    """Return the id of the current trace in hex, or an empty string."""
+    if _tracer is None:
+        return ""
+    context = trace.get_current_span().get_span_context()
+    return f"{context.trace_id:032x}" if context.is_valid else ""
+
+
+@contextmanager
+def request_span(method: str, route: str, headers: Iterable[Header]) -> Iterator[None]:
+    """Record a request, as a part of the trace that its header traceparent names."""
+    if _tracer is None:
+        yield
+        return
+    method = method if method in _METHODS else "_OTHER"
+    parent = _parent(headers)
+    with _record(_tracer, f"{method} {route}", parent=parent, kind=trace.SpanKind.SERVER):
+        note("http.request.method", method)
+        note("http.route", route)
+        yield
+
+
+def note_status(status: int) -> None:
+    """Set the status of the current request's span; a failure of the server is an error."""
+    if _tracer is not None:
+        note("http.response.status_code", status)
+        if status >= 500:
+            trace.get_current_span().set_status(trace.StatusCode.ERROR)
+
+
+def propagate(headers: list[Header]) -> list[Header]:
+    """Return the headers of a forwarded request, with the current span as its parent."""
+    if _tracer is None:
+        return headers
+    own: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(own)
+    kept = [header for header in headers if header[0] not in _HEADERS]
+    return kept + [(name.encode(), value.encode()) for name, value in own.items()]
+
+
+def _parent(headers: Iterable[Header]) -> "Context | None":
+    """Return the context that the headers name; two of a name, or malformed ones, count as none."""
+    found = [header for header in headers if header[0] in _HEADERS]
+    carrier = {name.decode(): value.decode("latin-1") for name, value in found}
+    if len(carrier) != len(found):
+        return None
+    return TraceContextTextMapPropagator().extract(carrier)
+
+
+@contextmanager
+def _record(
+    tracer: "Tracer",
+    name: str,
+    parent: "Context | None" = None,
+    kind: "trace.SpanKind | None" = None,
+) -> Iterator[None]:
+    with tracer.start_as_current_span(
+        name,
+        context=parent,
+        kind=kind or trace.SpanKind.INTERNAL,
+        record_exception=False,  # its message may hold a client's bytes
+        set_status_on_exception=False,
+    ) as current:
+        try:
+            yield
+        except BaseException as error:
+            reason = error.name if isinstance(error, Problem) else type(error).__name__
+            current.set_attribute("error.type", reason)
+            raise

@@ -1,0 +1,149 @@
+"""Media by URL: read like those of `POST /hash`, and for SGLang's content hash beside the item."""
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import httpx
+import pytest
+from PIL import Image
+
+import mmhash
+from mmhash_service.http.app import create_app
+from mmhash_service.settings import Settings
+from tests.support import prompt_models
+from tests.support.in_process import running
+from tests.support.responses import problem_of
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Path:
+    path = tmp_path / "a.png"
+    Image.effect_noise((64, 48), 50).save(path)
+    return path
+
+
+@pytest.fixture
+def host(picture: Path) -> Iterator[str]:
+    """A host that has the picture at any path but one."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            content = picture.read_bytes()
+            self.send_response(404 if self.path == "/missing" else 200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def client(host: str, tmp_path: Path) -> Iterator[httpx.Client]:
+    settings = Settings(
+        decoders=1, url_hosts=(host,), url_networks=("127.0.0.0/8",), file_root=tmp_path
+    )
+    with running(create_app(settings)) as server:
+        yield server.client
+
+
+def parts_of(client: httpx.Client, query: str, *urls: str) -> list[dict[str, Any]]:
+    parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    answer = client.post(f"/annotate?{query}", json={"messages": [{"content": parts}]})
+    assert answer.status_code == 200, answer.text
+    assert len(answer.json()["items"]) == len(urls)
+    return answer.json()["request"]["messages"][0]["content"]
+
+
+@pytest.mark.parametrize("of", ["bytes", "pixels"])
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_a_url_has_the_hash_of_what_it_points_to(
+    client: httpx.Client, host: str, picture: Path, engine: str, of: str
+) -> None:
+    content = picture.read_bytes()
+    urls = [f"http://{host}/a", f"http://{host}/b", picture.as_uri()]
+    if engine == "vllm":
+        key = mmhash.key(Image.open(picture) if of == "pixels" else content)
+        hashes = [part["uuid"] for part in parts_of(client, f"engine=vllm&of={of}", *urls)]
+        assert hashes == [key.hex()] * 3
+    else:
+        parts = parts_of(client, f"engine=sglang&of={of}", *urls)
+        assert [part["image_url"]["content_hash"] for part in parts] == [
+            f"sha256:{hashlib.sha256(content).hexdigest()}"
+        ] * 3
+
+
+@pytest.fixture(scope="module")
+def model_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("models")
+    return {name: prompt_models.write(name, folder / name) for name in ("qwen2_vl", "qwen3_vl")}
+
+
+@pytest.fixture
+def client_of_models(model_folders: dict[str, Path]) -> Iterator[httpx.Client]:
+    with running(create_app(Settings(decoders=1, models=model_folders))) as server:
+        yield server.client
+
+
+@pytest.mark.parametrize(
+    ("engine", "model", "query", "has_hashes"),
+    [
+        ("sglang@0.5.23", "qwen3_vl", {}, False),
+        ("sglang@0.5.20", "qwen3_vl", {}, False),
+        ("sglang@0.5.19", "qwen3_vl", {}, True),
+        ("sglang@0.5.23", "qwen2_vl", {}, True),
+        ("sglang@0.5.23", "other", {}, True),
+        ("sglang@0.5.23", None, {}, True),
+        ("sglang@0.5.23", 7, {}, True),
+        ("sglang@0.5.23", "other", {"plan": "qwen3_vl"}, False),
+        ("sglang@0.5.23", "qwen3_vl", {"plan": "qwen2_vl"}, True),
+    ],
+)  # fmt: skip
+def test_a_configured_model_decides_as_its_plan(
+    client_of_models: httpx.Client,
+    picture: Path,
+    engine: str,
+    model: object,
+    query: dict[str, str],
+    has_hashes: bool,
+) -> None:
+    content = base64.b64encode(picture.read_bytes()).decode()
+    text = "<|vision_start|><|image_pad|><|vision_end|>"
+    request = {"text": text, "image_data": content, "mm_hashes": ["1"], "model": model}
+    given = {"engine": engine} | query
+    answer = client_of_models.post("/annotate", params=given, json=request).json()
+    (item,) = answer["items"]
+    del request["mm_hashes"]
+    if has_hashes:
+        request["mm_hashes"] = [item["engines"][engine]["mm_hash"]]
+    assert answer["request"] == request
+    assert item["key"] == mmhash.key(picture.read_bytes()).hex()
+    if model in {"qwen2_vl", "qwen3_vl"} and not query:
+        query = {"engine": engine, "model": str(model), "request": "true"}
+        planned = client_of_models.post("/plan", params=query, json=request).json()
+        assert planned["request"] == request
+
+
+def test_a_model_without_plans_for_the_engine_decides_nothing(tmp_path: Path) -> None:
+    models = {"m": prompt_models.write("idefics3", tmp_path)}
+    with running(create_app(Settings(decoders=1, models=models))) as server:
+        request = {"text": "<image>", "image_data": "YWJj", "model": "m"}
+        answer = server.client.post("/annotate?engine=sglang@0.5.23", json=request).json()
+    assert answer["request"]["mm_hashes"] == ["0f3e80300d68299e"]
+
+
+def test_an_unknown_model_to_plan_is_refused(client: httpx.Client) -> None:
+    answer = client.post("/annotate?engine=vllm&plan=other", json={"messages": []})
+    assert problem_of(answer) == (422, "unknown-model")

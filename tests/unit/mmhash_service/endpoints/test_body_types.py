@@ -1,0 +1,62 @@
+"""The table of body types, in the docs and in OpenAPI."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from mmhash_service.endpoints.body_types import BODY_TYPES, find_body_type
+from mmhash_service.http.app import create_app
+from mmhash_service.problems.problem import Problem
+from tests.support.responses import items_of, problem_of
+
+PAGE = (Path(__file__).parents[4] / "docs" / "http.md").read_text()
+
+
+@pytest.mark.parametrize("name", BODY_TYPES)
+def test_the_page_names_each_type(name: str) -> None:
+    table = PAGE.partition("| Content-Type |")[2].partition("\n\n")[0]
+    assert name.replace("*", r"\*") in table
+
+
+def test_openapi_has_each_type() -> None:
+    operation = create_app().openapi()["paths"]["/hash"]["post"]
+    assert operation["requestBody"]["content"].keys() == BODY_TYPES.keys()
+
+
+@pytest.mark.parametrize(
+    ("content_type", "name"),
+    [
+        ("application/json", "application/json"),
+        ("Image/PNG; q=1", "image/*"),
+        ("multipart/form-data; boundary=b", "multipart/form-data"),
+    ],
+)
+def test_a_type_is_found_by_its_name_or_its_main_type(content_type: str, name: str) -> None:
+    assert find_body_type(content_type) is BODY_TYPES[name]
+
+
+@pytest.mark.parametrize("content_type", ["", "image/*", "text/plain", "application/xml"])
+def test_another_type_is_refused(content_type: str) -> None:
+    with pytest.raises(Problem, match="unsupported-media-type"):
+        find_body_type(content_type)
+
+
+@pytest.mark.parametrize("content_type", ["image/png", "video/mp4", "audio/wav"])
+@pytest.mark.parametrize("of", ["bytes", "pixels", "frames"])
+def test_an_empty_image_or_clip_is_refused(
+    client: httpx.Client, content_type: str, of: str
+) -> None:
+    if of == {"image/png": "frames"}.get(content_type, "pixels"):
+        return  # refused for another reason
+    answer = client.post("/hash", headers={"Content-Type": content_type}, params={"of": of})
+    assert problem_of(answer) == (422, "damaged-media")
+    files = {"a": ("a", b"abc", content_type), "b": ("b", b"", content_type)}
+    if of == "bytes":
+        assert problem_of(client.post("/hash", files=files)) == (422, "damaged-media")
+
+
+def test_an_empty_body_of_bytes_has_a_key(client: httpx.Client) -> None:
+    headers = {"Content-Type": "application/octet-stream"}
+    (item,) = items_of(client.post("/hash", headers=headers))
+    assert item["nbytes"] == 0

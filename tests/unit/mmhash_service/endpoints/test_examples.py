@@ -1,0 +1,71 @@
+"""The examples of the OpenAPI document, each sent to the application; and the page of them."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from mmhash_service.endpoints import examples
+from mmhash_service.http.app import create_app
+from mmhash_service.settings import Settings
+from tests.support.in_process import running
+
+CALLS = {
+    "/hash": examples.HASH,
+    "/annotate?engine=vllm": examples.ANNOTATE,
+    "/pad": examples.PAD,
+    "/blocks": examples.BLOCKS,
+}
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[httpx.Client]:
+    with running(create_app(Settings(decoders=1))) as server:
+        yield server.client
+
+
+@pytest.mark.parametrize(
+    ("path", "name"), [(path, name) for path, each in CALLS.items() for name in each]
+)
+def test_each_is_answered(client: httpx.Client, path: str, name: str) -> None:
+    response = client.post(path, json=CALLS[path][name]["value"])
+    if name == "url":
+        assert response.json()["type"] == "urn:mmhash:problem:url-off"
+        assert "MMHASH_URL_HOSTS" in response.json()["detail"]
+    else:
+        assert response.status_code == 200
+
+
+def test_each_is_in_the_document(client: httpx.Client) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    for path, expected in CALLS.items():
+        body: Any = paths[path.partition("?")[0]]["post"]["requestBody"]["content"]
+        assert body["application/json"]["examples"] == expected
+
+
+def test_the_page_needs_no_other_host(client: httpx.Client) -> None:
+    response = client.get("/docs")
+    assert response.headers["content-type"] == "text/html; charset=utf-8"
+    assert "default-src 'none'" in response.headers["content-security-policy"]
+    links = re.findall(r'(?:href|src)="([^"#]+)', response.text)
+    assert {"page/docs.css", "openapi.json"} <= {*links}
+    for link in links:
+        assert "//" not in link
+        assert client.get("/" + link).status_code == 200
+    assert "<script" not in response.text
+    paths = client.get("/openapi.json").json()["paths"]
+    assert all(f"POST {path}</h2>" in response.text for path in paths if "post" in paths[path])
+    anchors = re.findall(r'href="#([^"]+)"', response.text)
+    assert all(f'id="{anchor}"' in response.text for anchor in anchors)
+
+
+def test_an_invalid_body_is_answered_with_its_place(client: httpx.Client) -> None:
+    body = examples.PAD["sglang"]["value"] | {"input_ids": [1, "hunter2"]}
+    response = client.post("/pad", json=body)
+    assert response.status_code == 422
+    assert response.json()["errors"] == [
+        {"pointer": "/input_ids/1", "reason": "Input should be a valid integer"}
+    ]
+    assert "hunter2" not in response.text

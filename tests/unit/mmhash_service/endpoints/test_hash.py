@@ -1,0 +1,220 @@
+"""`POST /hash`: the same digest and key as the library's, and a problem for each thing amiss."""
+
+from concurrent.futures import ThreadPoolExecutor
+from io import BufferedReader, BytesIO
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+
+import mmhash
+from mmhash.digest import ALGORITHMS
+from mmhash.dtypes import ITEM_SIZE
+from mmhash.image import FORMATS
+from mmhash.io.images import read_image_file
+from tests.support.images import encode_noise
+
+RAW = "application/octet-stream"
+
+# Around a chunk of BLAKE3, a piece of uvicorn's, a leaf of the xxh3 tree, and several of each.
+LENGTHS = [0, 1, 1024, 1025, 65_535, 65_536, 65_537, 131_072, 131_073, 1_000_003]
+
+
+def content(nbytes: int) -> bytes:
+    return bytes(i % 251 for i in range(nbytes))
+
+
+def ask(client: httpx.Client, body: Any, media_type: str = RAW, **query: str) -> dict[str, Any]:
+    answer = client.post("/hash", content=body, params=query, headers={"content-type": media_type})
+    assert answer.status_code == 200, answer.text
+    assert answer.json().keys() == {"items", "elapsed_ms"}
+    assert answer.json()["elapsed_ms"] >= 0
+    (item,) = answer.json()["items"]
+    return item
+
+
+def refusal(
+    client: httpx.Client, body: Any, media_type: str = RAW, **query: str
+) -> tuple[int, str]:
+    answer = client.post("/hash", content=body, params=query, headers={"content-type": media_type})
+    assert answer.headers["content-type"] == "application/problem+json"
+    return answer.status_code, answer.json()["type"].removeprefix("urn:mmhash:problem:")
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("nbytes", LENGTHS)
+def test_bytes_have_the_library_s_digest_and_key(
+    client: httpx.Client, nbytes: int, algorithm: str
+) -> None:
+    body = content(nbytes)
+    assert ask(client, body, algorithm=algorithm) == {
+        "name": None,
+        "kind": "bytes",
+        "dtype": "",
+        "shape": [],
+        "nbytes": nbytes,
+        "algorithm": algorithm,
+        "digest": mmhash.digest(body, algorithm=algorithm).hex(),
+        "key": mmhash.key(body, algorithm=algorithm).hex(),
+    }
+
+
+def test_the_algorithm_is_blake3_unless_another_is_asked_for(client: httpx.Client) -> None:
+    assert ask(client, b"abc") == ask(client, b"abc", algorithm="blake3")
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("shape", [(), (0,), (7,), (3, 0, 2), (1, 3, 32, 33), (1,) * 32])
+def test_a_tensor_has_the_library_s_key(
+    client: httpx.Client, shape: tuple[int, ...], algorithm: str
+) -> None:
+    array = np.arange(np.prod(shape, dtype=int), dtype=np.float16).reshape(shape)
+    item = ask(
+        client,
+        array.tobytes(),
+        dtype="float16",
+        shape=",".join(map(str, shape)),
+        algorithm=algorithm,
+    )
+    assert item == {
+        "name": None,
+        "kind": "tensor",
+        "dtype": "float16",
+        "shape": list(shape),
+        "nbytes": array.nbytes,
+        "algorithm": algorithm,
+        "digest": mmhash.digest(array, algorithm=algorithm).hex(),
+        "key": mmhash.key(array, algorithm=algorithm).hex(),
+    }
+
+
+@pytest.mark.parametrize("dtype", ITEM_SIZE)
+def test_every_dtype_is_taken_at_its_size(client: httpx.Client, dtype: str) -> None:
+    item = ask(client, bytes(6 * ITEM_SIZE[dtype]), dtype=dtype, shape="2,3")
+    assert (item["dtype"], item["nbytes"]) == (dtype, 6 * ITEM_SIZE[dtype])
+
+
+def test_a_tensor_may_come_without_a_declared_length(client: httpx.Client) -> None:
+    array = np.arange(6, dtype=np.int32)
+    item = ask(client, iter([array.tobytes()]), dtype="int32", shape="6")
+    assert item["key"] == mmhash.key(array).hex()
+
+
+@pytest.mark.parametrize("nbytes", [0, 11, 13, 24])
+def test_a_tensor_of_another_length_is_refused(client: httpx.Client, nbytes: int) -> None:
+    for body in (bytes(nbytes), iter([bytes(nbytes)])):
+        refused = refusal(client, body, dtype="float16", shape="2,3")
+        assert refused == (422, "invalid-tensor")
+
+
+def test_a_length_that_is_not_the_tensor_s_is_refused_before_the_body_comes(server: Any) -> None:
+    answer = server.send_raw(
+        b"POST /hash?dtype=uint8&shape=7 HTTP/1.1\r\nHost: test\r\nConnection: close\r\n"
+        b"Content-Type: application/octet-stream\r\nContent-Length: 8\r\n\r\n"
+    )
+    assert answer.startswith(b"HTTP/1.1 422 ")
+
+
+def test_a_tensor_larger_than_any_memory_is_refused(client: httpx.Client) -> None:
+    shape = ",".join([str(2**63 - 1)] * 32)
+    assert refusal(client, b"", dtype="float16", shape=shape) == (422, "invalid-tensor")
+
+
+@pytest.mark.parametrize("query", [{"dtype": "float16"}, {"shape": "3"}, {"shape": ""}])
+def test_a_tensor_needs_both_dtype_and_shape(client: httpx.Client, query: dict[str, str]) -> None:
+    assert refusal(client, b"abcdef", **query) == (422, "invalid-tensor")
+
+
+@pytest.mark.parametrize(
+    "query", [{"algorithm": "md5"}, {"algorithm": ""}, {"of": "sound"}, {"dtpye": "float16"}]
+)
+def test_an_unknown_name_or_value_is_refused(client: httpx.Client, query: dict[str, str]) -> None:
+    assert refusal(client, b"", **query) == (422, "invalid-query")
+
+
+@pytest.mark.parametrize(
+    "media_type", ["image/png", "image/x-unheard-of", "video/mp4", "audio/wav; rate=8000"]
+)
+def test_a_media_file_is_hashed_as_its_bytes(client: httpx.Client, media_type: str) -> None:
+    body = content(100_000)
+    assert ask(client, body, media_type) == ask(client, body)
+    assert ask(client, body, media_type, of="bytes") == ask(client, body)
+
+
+def test_a_body_without_a_content_type_is_refused(client: httpx.Client) -> None:
+    answer = client.post("/hash", content=b"abc")
+    assert answer.status_code == 415
+    for name in ("application/octet-stream", "image/*", "video/*", "audio/*"):
+        assert name in answer.json()["detail"]
+
+
+def test_the_identity_is_no_encoding(client: httpx.Client) -> None:
+    headers = {"content-type": RAW, "content-encoding": "identity"}
+    assert client.post("/hash", content=b"abc", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("name", FORMATS)
+def test_an_image_by_its_pixels_has_the_library_s_key(
+    client: httpx.Client, name: str, algorithm: str
+) -> None:
+    body = encode_noise(name)
+    with Image.open(BytesIO(body)) as image:
+        expected = {
+            "name": None,
+            "kind": "image",
+            "dtype": "",
+            "shape": [1],
+            "nbytes": len(image.tobytes()),
+            "algorithm": algorithm,
+            "digest": mmhash.digest(image, algorithm=algorithm).hex(),
+            "key": mmhash.key(image, algorithm=algorithm).hex(),
+        }
+    media_type = f"image/{name.lower()}"
+    item = ask(client, body, media_type, of="pixels", algorithm=algorithm)
+    assert item.pop("memo") in {"hit", "miss"}  # another test may have asked for the same image
+    assert item == expected
+
+
+def test_an_animation_counts_its_frames(client: httpx.Client) -> None:
+    body = encode_noise("GIF", frames=3)
+    item = ask(client, body, "image/gif", of="pixels")
+    image = read_image_file(BufferedReader(BytesIO(body)))
+    key = image.key(mmhash.digest(image.pixels))
+    assert (item["shape"], item["key"]) == ([3], key.hex())
+
+
+def test_what_the_client_calls_the_format_does_not_matter(client: httpx.Client) -> None:
+    body = encode_noise("PNG")
+    one, other = (ask(client, body, f"image/{name}", of="pixels") for name in ("jpeg", "png"))
+    assert one.pop("memo") in {"hit", "miss"}  # as above
+    assert other.pop("memo") == "hit"
+    assert one == other
+
+
+@pytest.mark.parametrize("media_type", [RAW, "video/mp4", "audio/wav"])
+def test_only_an_image_has_pixels(client: httpx.Client, media_type: str) -> None:
+    assert refusal(client, b"abc", media_type, of="pixels") == (422, "invalid-query")
+
+
+@pytest.mark.parametrize("media_type", ["image/png", "video/mp4", "audio/wav"])
+def test_only_raw_bytes_are_a_tensor(client: httpx.Client, media_type: str) -> None:
+    refused = refusal(client, b"abc", media_type, dtype="uint8", shape="3")
+    assert refused == (422, "invalid-tensor")
+
+
+def test_eight_bodies_at_a_time_do_not_mix(client: httpx.Client) -> None:
+    bodies = [np.random.default_rng(seed).bytes(500_000 + seed) for seed in range(8)]
+    image = encode_noise("PNG", size=(90, 90))
+    with Image.open(BytesIO(image)) as opened:
+        image_key = mmhash.key(opened).hex()
+
+    def post(body: bytes) -> tuple[str, str]:
+        pixels = ask(client, image, "image/png", of="pixels")
+        return ask(client, body)["key"], pixels["key"]
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(post, bodies * 4))
+    assert found == [(mmhash.key(body).hex(), image_key) for body in bodies * 4]

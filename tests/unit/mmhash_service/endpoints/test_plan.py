@@ -1,0 +1,243 @@
+"""`POST /plan`: the same plan as the library's, with media from the request, from URLs, from the memo."""
+
+import base64
+import io
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from PIL import ExifTags, Image
+
+import mmhash
+from mmhash.prompts import Model
+from mmhash_service.http.app import create_app
+from mmhash_service.settings import Settings
+from tests.live import models
+from tests.support import in_process
+from tests.support.origin import Origin
+from tests.support.service import count
+
+ENGINES = ["vllm@0.32.0", "sglang@0.5.23"]
+
+
+def png(width: int = 64, height: int = 48, turn: int | None = None) -> bytes:
+    buffer = io.BytesIO()
+    exif = Image.Exif()
+    if turn is not None:
+        exif[ExifTags.Base.Orientation] = turn
+    Image.new("RGB", (width, height), (width % 256, height % 256, 7)).save(buffer, "PNG", exif=exif)
+    return buffer.getvalue()
+
+
+def data_url(content: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(content).decode()
+
+
+def chat(*urls: str) -> dict[str, Any]:
+    images = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    content = [{"type": "text", "text": "Compare these."}, *images]
+    return {"model": "tiny", "messages": [{"role": "user", "content": content}]}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    models.write("qwen2_vl", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def origin() -> Iterator[Origin]:
+    with closing(Origin()) as origin:
+        yield origin
+
+
+@pytest.fixture(scope="module")
+def planner(folder: Path, origin: Origin) -> Iterator[httpx.Client]:
+    settings = Settings(
+        models={"tiny": folder},
+        url_hosts=(f"127.0.0.1:{origin.port}",),
+        url_networks=("127.0.0.0/8",),
+        max_items=50,
+    )
+    with in_process.running(create_app(settings)) as server:
+        yield server.client
+
+
+def plan(client: httpx.Client, request: Any, engine: str = "vllm", **query: Any) -> dict[str, Any]:
+    answer = client.post(
+        "/plan", json=request, params={"model": "tiny", "engine": engine, "request": True, **query}
+    )
+    assert answer.status_code == 200, answer.text
+    result: dict[str, Any] = answer.json()
+    return result
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_plan_is_that_of_the_library(planner: httpx.Client, folder: Path, engine: str) -> None:
+    request = chat(data_url(png()), data_url(png(96, 32)))
+    expected = Model.load(folder).plan(request, engine)
+    answer = plan(planner, request, engine)
+    assert answer["token_ids"] == expected.token_ids
+    assert answer["blocks"] == expected.blocks
+    assert answer["event_ids"] == expected.event_ids
+    assert answer["request"] == expected.request
+    places = [(item["start"], item["end"], item["key"]) for item in answer["items"]]
+    assert places == [(item.start, item.end, item.key.hex()) for item in expected.items]
+    assert [item["key"] for item in answer["items"]] == [
+        mmhash.key(png()).hex(), mmhash.key(png(96, 32)).hex()
+    ]  # fmt: skip
+
+
+def test_items_are_those_of_annotate(planner: httpx.Client) -> None:
+    request = chat(data_url(png()))
+    for of in ("bytes", "pixels"):
+        annotated = planner.post("/annotate", json=request, params={"engine": "vllm", "of": of})
+        answer = plan(planner, request, of=of)
+        (item,), (expected,) = answer["items"], annotated.json()["items"]
+        memo = {"memo"}  # the second call is a hit
+        assert {name: item[name] for name in expected.keys() - memo} == {
+            name: expected[name] for name in expected.keys() - memo
+        }
+        assert answer["request"] == annotated.json()["request"]
+
+
+def test_blocks_are_those_of_blocks(planner: httpx.Client) -> None:
+    answer = plan(planner, chat(data_url(png(512, 512))), block_size=32, seed="7")
+    body = {
+        "engine": "vllm",
+        "input_ids": answer["token_ids"],
+        "spans": answer["spans"],
+        "block_size": 32,
+        "seed": "7",
+    }
+    blocks = planner.post("/blocks", json=body).json()
+    assert blocks["blocks"] == answer["blocks"] != []
+    assert blocks["event_ids"] == answer["event_ids"]
+
+
+def test_an_image_by_url_is_planned_as_one_in_the_request(
+    planner: httpx.Client, origin: Origin
+) -> None:
+    origin.answers["/a.png"] = Origin.ok(png(), 'ETag: "1"')
+    url = f"http://127.0.0.1:{origin.port}/a.png"
+    inline = plan(planner, chat(data_url(png())))
+    remote = plan(planner, chat(url))
+    for name in ("token_ids", "spans", "blocks", "event_ids"):
+        assert remote[name] == inline[name]
+    assert remote["items"][0]["memo"] == "miss"
+
+
+@pytest.mark.parametrize("of", ["bytes", "pixels"])
+def test_a_url_that_the_memo_knows_is_not_downloaded(
+    planner: httpx.Client, origin: Origin, of: str
+) -> None:
+    path = f"/known-{of}.png"
+    url = f"http://127.0.0.1:{origin.port}{path}"
+    origin.answers[path] = Origin.ok(png(70, 70), 'ETag: "1"')
+    first = plan(planner, chat(url), of=of)
+    origin.answers[path] = Origin.ok(b"", 'ETag: "1"', status="304 Not Modified")
+    second = plan(planner, chat(url), of=of)
+    assert second["items"][0]["memo"] == "hit"
+    assert second["token_ids"] == first["token_ids"]
+    assert second["blocks"] == first["blocks"]
+    assert "if-none-match" in origin.heads[-1].lower()
+
+
+def test_orientation_is_applied_as_the_release_does(planner: httpx.Client) -> None:
+    request = chat(data_url(png(140, 56, turn=6)))
+    sizes = {
+        engine: [
+            (item["width"], item["height"]) for item in plan(planner, request, engine)["items"]
+        ]
+        for engine in ("vllm@0.32.0", "sglang@0.5.23")
+    }
+    assert sizes == {"vllm@0.32.0": [(56, 140)], "sglang@0.5.23": [(140, 56)]}
+
+
+@pytest.mark.parametrize(
+    ("query", "request_", "problem"),
+    [
+        ({"model": "other"}, chat(), (422, "unknown-model")),
+        ({"engine": "vllm@99.0.0"}, chat(), (422, "unknown-engine")),
+        ({"engine": "trtllm"}, chat(), (422, "invalid-query")),
+        ({"block_size": "0"}, chat(), (422, "invalid-query")),
+        ({}, {"messages": []}, (422, "unplannable-prompt")),
+        ({}, [], (422, "invalid-json")),
+        ({}, chat("data:image/png;base64,AAAA"), (422, "unplannable-item")),
+        ({}, chat("data:image/png;base64,A"), (422, "invalid-base64")),
+        ({}, chat("http://192.0.2.1/a.png"), (403, "url-off")),
+        ({}, chat(*[data_url(png())] * 51), (413, "too-many-items")),
+    ],
+)  # fmt: skip
+def test_problems(
+    planner: httpx.Client, query: dict[str, Any], request_: Any, problem: tuple[int, str]
+) -> None:
+    answer = planner.post(
+        "/plan", json=request_, params={"model": "tiny", "engine": "vllm"} | query
+    )
+    assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == problem
+
+
+def test_models_and_plans_are_shown(planner: httpx.Client) -> None:
+    assert planner.get("/info").json()["models"] == ["tiny"]
+    plan(planner, {"messages": [{"role": "user", "content": "hi"}]})
+    assert count(planner, "mmhash_model_loads_total", model="tiny", result="loaded") >= 1
+
+
+def test_annotate_returns_the_plan_too(planner: httpx.Client) -> None:
+    request = chat(data_url(png()))
+    answer = planner.post(
+        "/annotate", json=request, params={"engine": "vllm", "plan": "tiny"}
+    ).json()
+    expected = plan(planner, request)
+    assert answer["plan"] == {
+        name: expected[name] for name in ("token_ids", "spans", "blocks", "event_ids")
+    }
+    assert answer["request"] == expected["request"]
+
+
+def turned(orientation: int) -> bytes:
+    file = io.BytesIO()
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.open(io.BytesIO(png(96, 32))).save(file, "PNG", exif=exif)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("engine", ["vllm@0.32.0", "vllm@0.23.0", "sglang@0.5.23"])
+@pytest.mark.parametrize("options", [{}, {"media_io_kwargs": {"video": {"num_frames": 2}}}])
+def test_an_orientation_is_in_the_names_of_all_endpoints(
+    planner: httpx.Client, folder: Path, engine: str, options: dict[str, Any]
+) -> None:
+    uuids, keys = set(), set()
+    for orientation in (1, 6):
+        request = chat(data_url(turned(orientation))) | options
+        query: dict[str, Any] = {"of": "pixels"}
+        if engine != "sglang@0.5.23":
+            query |= {"seed": "0", "model_id": "m"}
+        answer = plan(planner, request, engine, **query)
+        (item,) = answer["items"]
+        library = Model.load(folder).plan(request, engine, **query)
+        assert answer["blocks"] == library.blocks
+        hashed = planner.post(
+            "/hash", params={"of": "pixels", "engines": engine}, content=turned(orientation),
+            headers={"Content-Type": "image/png"},
+        ).json()["items"][0]  # fmt: skip
+        assert item["key"] == hashed["key"]
+        if not options:
+            assert item["engines"] == hashed["engines"]
+        if engine != "sglang@0.5.23":
+            annotated = planner.post(
+                "/annotate", json=request, params={"engine": engine, "of": "pixels"}
+            ).json()
+            assert annotated["request"] == answer["request"] == library.request
+            assert annotated["items"][0]["engines"] == item["engines"]
+            assert annotated["items"][0]["key"] == item["key"]
+        uuids.add(str(item["engines"]))
+        keys.add(item["key"])
+    assert len(keys) == 1
+    assert len(uuids) == (1 if engine == "vllm@0.23.0" else 2)

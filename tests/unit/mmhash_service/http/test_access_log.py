@@ -1,0 +1,197 @@
+"""Request ids, the log and the metrics."""
+
+import json
+import logging
+import socket
+import sys
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from mmhash_service.http.access_log import POLLED
+from mmhash_service.http.app import create_app
+from mmhash_service.server import logs
+from mmhash_service.settings import Settings
+from mmhash_service.telemetry import metrics
+from tests.support.in_process import running
+from tests.support.waiting import wait_until
+
+RAW = {"content-type": "application/octet-stream"}
+
+
+class Terminal(StringIO):
+    """A log stream that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def stderr(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, server: Any) -> Any:
+    """The log as it goes to such a stderr."""
+    stream = request.param()
+    server.wait_until_idle()  # it logs a request of another test after its response
+    loggers = [logging.getLogger(name) for name in ("mmhash_service", "uvicorn")]
+    before = [(at.handlers, at.level, at.propagate) for at in loggers]
+    monkeypatch.setattr(sys, "stderr", stream)
+    logs.configure()
+    yield stream
+    for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)
+
+
+def sample(name: str, **labels: str) -> float:
+    return metrics.REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+def test_each_answer_has_an_id_of_its_own_or_the_caller_s(client: httpx.Client) -> None:
+    ids = [client.get(path).headers["x-request-id"] for path in ("/live", "/info", "/nothing")]
+    assert len(set(ids)) == 3
+    given = client.get("/info", headers={"x-request-id": "A-1.b_2"})
+    assert given.headers["x-request-id"] == "A-1.b_2"
+
+
+@pytest.mark.parametrize("stderr", [StringIO], indirect=True)
+def test_for_machines_the_log_is_json(stderr: StringIO) -> None:
+    with running(create_app(Settings(decoders=1))) as server:
+        server.client.get("/nothing", headers={"x-request-id": "me"})
+        server.client.post("/hash", content=b"abc", headers=RAW)
+        server.client.post("/pad", content=b"abc", headers=RAW)
+        server.wait_until_idle()
+    entries = [json.loads(line) for line in stderr.getvalue().splitlines()]
+    assert [entry["message"] for entry in entries] == [
+        "GET other 404",
+        "POST /hash 200",
+        "POST /pad 415",
+    ]
+    assert entries[0]["request_id"] == "me"
+    assert (entries[1]["body_bytes"], entries[1]["level"]) == (3, "info")
+    assert entries[1]["duration_ms"] > 0
+
+
+@pytest.mark.parametrize("stderr", [Terminal], indirect=True)
+def test_for_people_the_log_is_lines(stderr: StringIO) -> None:
+    with running(create_app(Settings(decoders=1))) as server:
+        server.client.get("/version", headers={"x-request-id": "me"})
+        server.wait_until_idle()
+    (line,) = stderr.getvalue().splitlines()
+    assert "GET /version 200" in line
+    assert line.endswith("request=me")
+
+
+@pytest.mark.parametrize("stderr", [StringIO], indirect=True)
+def test_neither_a_payload_nor_a_secret_is_in_the_log(stderr: StringIO) -> None:
+    secret, payload = "5ec2e7" * 10 + "abcd", "PAYLOAD"
+    kinds = (
+        "application/octet-stream",
+        "application/json",
+        "application/x-safetensors",
+        "multipart/form-data; boundary=PAYLOAD",
+        "image/png",
+        "PAYLOAD",
+    )
+    headers_of_files = (b'{"PAYLOAD":\xff}', b'{"PAYLOAD\xff":1}', b'{"PAYLOAD":{"PAYLOAD":1}}')
+    bodies = (
+        b"PAYLOAD",
+        b'{"items":[{"kind":"PAYLOAD","PAYLOAD":"PAYLOAD"}]}',
+        *(len(header).to_bytes(8, "little") + header for header in headers_of_files),
+        b"--PAYLOAD\r\nPAYLOAD\r\n\r\nPAYLOAD",
+        b'{"items":[{"kind":"bytes","data":"PAYLOAD*"}]}',
+    )
+    with running(create_app(Settings(decoders=1, tenants={"acme": secret}))) as server:
+        for kind in kinds:
+            for body in bodies:
+                for query in ("", "?of=pixels", "?PAYLOAD=1"):
+                    headers = {
+                        "content-type": kind,
+                        "x-mmhash-tenant": "acme",
+                        "authorization": "Bearer PAYLOAD",
+                    }
+                    server.client.post("/hash" + query, content=body, headers=headers)
+        for path in ("/annotate?engine=vllm", "/blocks", "/pad", "/plan?engine=vllm"):
+            for body in (b'{"messages":"PAYLOAD\xff"}', b'{"PAYLOAD":1,}', b"PAYLOAD"):
+                headers = {"content-type": "application/json"}
+                server.client.post(path, content=body, headers=headers)
+        server.client.get("/PAYLOAD", headers={"x-mmhash-tenant": "PAYLOAD"})
+        server.wait_until_idle()
+    text = stderr.getvalue()
+    assert len(text.splitlines()) > 90
+    assert secret not in text
+    assert payload not in text
+
+
+def test_metrics_count_calls_bytes_items_and_problems(server: Any) -> None:
+    def counts() -> list[float]:
+        return [
+            sample("mmhash_requests_total", call="/hash", status="200"),
+            sample("mmhash_requests_total", call="/hash", status="415"),
+            sample("mmhash_requests_total", call="other", status="404"),
+            sample("mmhash_request_duration_seconds_count", call="/hash"),
+            sample("mmhash_items_total", kind="bytes"),
+            sample("mmhash_problems_total", problem="unsupported-media-type"),
+            sample("mmhash_body_bytes_total"),
+        ]
+
+    server.wait_until_idle()
+    before = counts()
+    server.client.post("/hash", content=b"abc", headers=RAW)
+    server.client.post("/hash", content=b"abc", headers={"content-type": "a/b"})
+    server.client.get("/nothing")
+    server.wait_until_idle()
+    added = [after - past for past, after in zip(before, counts(), strict=True)]
+    assert added == [1, 1, 1, 2, 1, 1, 3]
+    assert sample("mmhash_calls_in_progress") == 0
+    assert sample("mmhash_held_bytes") == 0
+
+
+def test_probes_are_not_counted(server: Any) -> None:
+    for path in POLLED:
+        assert server.client.get(path).status_code == 200
+    text = server.client.get("/metrics").text
+    assert not any(f'"{path}"' in text for path in POLLED)
+
+
+def test_metrics_are_in_base_units_and_without_labels_of_a_client_s_choice(
+    server: Any,
+) -> None:
+    server.client.get("/a-path-of-my-own")
+    answer = server.client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    families = {family.name: family for family in metrics.REGISTRY.collect()}
+    units = ("milliseconds", "_ms", "kilobytes", "_kib", "_mib")
+    assert not [name for name in families if name.endswith(units)]
+    labels = {name for family in families.values() for at in family.samples for name in at.labels}
+    of_engines = {"engine", "recipe"}  # both are of known releases only
+    of_settings = {"model"}
+    of_requests = {"call", "kind", "le", "operation", "problem", "result", "source", "status"}
+    of_requests |= {"action", "cached", "how", "outcome", "python", "reason", "spec", "state"}
+    of_requests |= {"version"}
+    assert labels <= of_requests | of_engines | of_settings
+    assert "a-path-of-my-own" not in answer.text
+
+
+def test_a_worker_that_has_only_just_begun_has_no_metrics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its making and its first byte the file is empty; a soak met it so."""
+    (tmp_path / "counter_1.db").touch()
+    monkeypatch.setenv(metrics.MULTIPROC_VARIABLE, str(tmp_path))
+    text, _ = metrics.exposition()
+    assert b"mmhash_requests" not in text
+
+
+def test_a_client_that_leaves_its_request_unfinished_has_a_status_of_its_own() -> None:
+    with running(create_app(Settings(decoders=1))) as server:
+        before = sample("mmhash_requests_total", call="/hash", status="499")
+        with socket.create_connection(server.address) as connection:
+            connection.sendall(
+                b"POST /hash HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n"
+                b"Content-Type: application/octet-stream\r\n\r\nabc"
+            )
+        wait_until(
+            lambda: sample("mmhash_requests_total", call="/hash", status="499") == before + 1
+        )

@@ -1,0 +1,277 @@
+"""Engines in one call: the key as each spells it, padded ids, and the keys of blocks."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+import mmhash
+from mmhash import engines
+from mmhash_service.problems.catalogue import PROBLEMS
+from tests.support.responses import items_of, problem_of
+
+RAW = {"content-type": "application/octet-stream"}
+KEY = mmhash.key(b"abc")
+IDS = list(range(1, 41))
+
+
+def test_each_engine_that_is_asked_for_is_in_each_item(client: httpx.Client) -> None:
+    names = ["sglang@0.5.23", "sglang@0.4.3", "vllm", "trtllm", "dynamo@1.6.0"]
+    params = {"engines": ",".join(names)}
+    (item,) = items_of(client.post("/hash", content=b"abc", headers=RAW, params=params))
+    assert item["engines"] == {name: engines.request_fields(KEY, name) for name in names}
+
+
+@pytest.mark.parametrize("names", ["x", "sglang@9", "@", ",", "vllm,", "sglang@0.5.23 "])
+def test_an_engine_that_is_not_known_is_refused(client: httpx.Client, names: str) -> None:
+    answer = client.post("/hash", content=b"abc", headers=RAW, params={"engines": names})
+    assert problem_of(answer) == (422, "unknown-engine")
+
+
+@pytest.mark.parametrize("release", ["@0.4.3", "@0.5.9", "@0.5.23", ""])
+def test_pad_fills_spans_as_the_library_does(client: httpx.Client, release: str) -> None:
+    spans = [
+        {"start": 2, "end": 9, "key": KEY.hex()},
+        {"start": 20, "end": 21, "hash": "00000000000000ff"},
+    ]
+    body = {"engine": f"sglang{release}", "input_ids": IDS, "spans": spans}
+    answer = client.post("/pad", json=body)
+    wanted = engines.sglang.pad_input_ids(
+        IDS, [(2, 9, KEY), (20, 21, 0xFF)], version=release[1:] or engines.sglang.LATEST
+    )
+    assert answer.json() == {"input_ids": wanted}
+
+
+def test_blocks_of_sglang_are_the_pages_of_the_padded_ids(client: httpx.Client) -> None:
+    body = {
+        "engine": "sglang",
+        "input_ids": IDS,
+        "block_size": 8,
+        "spans": [{"start": 2, "end": 9, "key": KEY.hex()}],
+        "cache_salt": "s",
+        "extra_key": "e",
+    }
+    padded = engines.sglang.pad_input_ids(IDS, [(2, 9, KEY)])
+    wanted = engines.sglang.page_keys(padded, 8, cache_salt="s", extra_key="e")
+    event_names = engines.sglang.event_keys(padded, 8, cache_salt="s")
+    assert client.post("/blocks", json=body).json() == {
+        "blocks": wanted,
+        "event_ids": [engines.sglang.event_id(name) for name in event_names],
+    }
+
+
+@pytest.mark.parametrize("extra", [{}, {"extra_key": "e"}])
+def test_event_ids_of_sglang_ignore_the_extra_key(
+    client: httpx.Client, extra: dict[str, str]
+) -> None:
+    body = {"engine": "sglang", "input_ids": IDS, "block_size": 8, **extra}
+    names = engines.sglang.page_keys(IDS, 8)
+    answer = client.post("/blocks", json=body).json()
+    assert answer["event_ids"] == [engines.sglang.event_id(name) for name in names]
+    assert (answer["blocks"] == names) == (not extra)
+
+
+def test_blocks_of_vllm_bind_the_items_in_them(client: httpx.Client) -> None:
+    spans = [
+        {"start": 20, "end": 25, "key": mmhash.key(b"d").hex()},
+        {"start": 2, "end": 9, "key": KEY.hex()},
+    ]
+    body = {
+        "engine": "vllm@0.31.0",
+        "input_ids": IDS,
+        "block_size": 16,
+        "spans": spans,
+        "cache_salt": "s",
+    }
+    items = [
+        engines.vllm.Span(KEY.hex(), 2, 7),
+        engines.vllm.Span(mmhash.key(b"d").hex(), 20, 5),
+    ]
+    wanted = engines.vllm.block_keys(IDS, 16, items=items, cache_salt="s", version="0.31.0")
+    assert client.post("/blocks", json=body).json() == vllm_blocks(wanted)
+
+
+def vllm_blocks(keys: list[bytes]) -> dict[str, list[Any]]:
+    return {
+        "blocks": [key.hex() for key in keys],
+        "event_ids": [engines.vllm.event_id(key) for key in keys],
+    }
+
+
+@pytest.mark.parametrize(
+    ("release", "fields", "options"),
+    [
+        ("0.32.0", {}, {"block_algorithm": "sha256"}),
+        ("0.18.0", {"seed": "0"}, {"block_algorithm": "sha256", "seed": "0"}),
+        ("0.32.0", {"block_algorithm": "sha256_cbor"}, {"block_algorithm": "sha256_cbor"}),
+        (
+            "0.32.0",
+            {"block_algorithm": "xxhash", "seed": "7"},
+            {"block_algorithm": "xxhash", "seed": "7"},
+        ),
+        (
+            "0.32.0",
+            {"lora": "l", "lora_path": "/l"},
+            {"lora": engines.vllm.Lora("l", "/l")},
+        ),
+        ("0.29.0", {"lora": "l"}, {"lora": engines.vllm.Lora("l", "")}),
+        ("0.33.0", {"lookahead": 1}, {"lookahead": 1}),
+    ],
+)
+def test_blocks_of_vllm_as_it_was_started(
+    client: httpx.Client, release: str, fields: dict[str, Any], options: dict[str, Any]
+) -> None:
+    body = {"engine": f"vllm@{release}", "input_ids": IDS, "block_size": 8, **fields}
+    wanted = engines.vllm.block_keys(IDS, 8, version=release, **options)
+    assert client.post("/blocks", json=body).json() == vllm_blocks(wanted)
+
+
+def test_blocks_of_groups_are_the_last_small_blocks_in_them(client: httpx.Client) -> None:
+    body = {"engine": "vllm@0.32.0", "input_ids": IDS, "block_size": 8, "groups": [16, 8, 24]}
+    keys = engines.vllm.block_keys(IDS, 8, version="0.32.0")
+    assert client.post("/blocks", json=body).json() == vllm_blocks(keys) | {
+        "groups": [
+            {"block_size": 16, **vllm_blocks([keys[1], keys[3]])},
+            {"block_size": 8, **vllm_blocks(keys)},
+            {"block_size": 24, **vllm_blocks([keys[2]])},
+        ]
+    }
+
+
+def test_blocks_of_dynamo_are_chained(client: httpx.Client) -> None:
+    body = {
+        "engine": "dynamo",
+        "input_ids": IDS,
+        "block_size": 8,
+        "spans": [{"start": 7, "end": 17, "key": KEY.hex()}],
+    }
+    name = f"{KEY.u64:016x}"
+    blocks = engines.dynamo.block_keys(IDS, 8, items=[[name], [name], [name]])
+    wanted = engines.dynamo.sequence_keys(blocks)
+    ids = [int(block, 16) for block in blocks]
+    assert client.post("/blocks", json=body).json() == {"blocks": wanted, "event_ids": ids}
+    plain = {"engine": "dynamo", "input_ids": IDS, "block_size": 8, "lora": "l"}
+    of_lora = engines.dynamo.block_keys(IDS, 8, lora="l")
+    answer = client.post("/blocks", json=plain).json()
+    assert answer["blocks"] == engines.dynamo.sequence_keys(of_lora)
+
+
+PAD = {"engine": "sglang", "input_ids": IDS, "spans": []}
+BLOCKS = {"engine": "vllm", "input_ids": IDS, "block_size": 8}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "problem"),
+    [
+        ("/pad", PAD | {"engine": "vllm"}, "invalid-json"),
+        ("/pad", PAD | {"engine": "sglang@9"}, "unknown-engine"),
+        ("/pad", PAD | {"engine": "sglang@" + "9" * 2000}, "invalid-json"),
+        ("/pad", PAD | {"version": "0.5.23"}, "invalid-json"),
+        ("/blocks", BLOCKS | {"version": "0.32.0"}, "invalid-json"),
+        ("/pad", PAD | {"input_ids": [-1]}, "invalid-json"),
+        ("/pad", PAD | {"input_ids": [0.5]}, "invalid-json"),
+        ("/pad", PAD | {"spans": [{"start": 0, "end": 1}]}, "refused-by-engine"),
+        ("/pad", PAD | {"spans": [{"start": 0, "end": 1, "hash": "-1"}]}, "invalid-json"),
+        (
+            "/pad",
+            PAD | {"spans": [{"start": 0, "end": 99, "key": "0" * 64}]},
+            "refused-by-engine",
+        ),
+        ("/blocks", BLOCKS | {"block_size": 0}, "invalid-json"),
+        ("/blocks", BLOCKS | {"engine": "vllm@0.18.0"}, "refused-by-engine"),
+        ("/blocks", BLOCKS | {"extra_key": "e"}, "refused-by-engine"),
+        ("/blocks", BLOCKS | {"block_algorithm": "md5"}, "invalid-json"),
+        ("/blocks", BLOCKS | {"block_algorithm": "xxhash"}, "refused-by-engine"),
+        ("/blocks", BLOCKS | {"lora": {"name": "l"}}, "invalid-json"),
+        ("/blocks", BLOCKS | {"lora": "l"}, "refused-by-engine"),
+        ("/blocks", BLOCKS | {"groups": [8, 12]}, "refused-by-engine"),
+        ("/blocks", BLOCKS | {"groups": [8, 8]}, "refused-by-engine"),
+        ("/blocks", BLOCKS | {"groups": []}, "invalid-json"),
+        (
+            "/blocks",
+            BLOCKS | {"engine": "vllm@0.28.0", "seed": "0", "groups": [8]},
+            "refused-by-engine",
+        ),
+        ("/blocks", BLOCKS | {"engine": "vllm@0.32.0", "lookahead": 1}, "refused-by-engine"),
+        (
+            "/blocks",
+            BLOCKS | {"engine": "sglang", "block_algorithm": "sha256"},
+            "refused-by-engine",
+        ),
+        ("/blocks", BLOCKS | {"engine": "sglang", "seed": "0"}, "refused-by-engine"),
+        ("/blocks", BLOCKS | {"engine": "sglang", "lora": "l"}, "refused-by-engine"),
+        (
+            "/blocks",
+            BLOCKS | {"engine": "dynamo", "lora": "l", "lora_path": "p"},
+            "refused-by-engine",
+        ),
+        ("/blocks", BLOCKS | {"engine": "trtllm"}, "invalid-json"),
+        (
+            "/blocks",
+            BLOCKS | {"spans": [{"start": 0, "end": 1, "hash": "0" * 16}]},
+            "refused-by-engine",
+        ),
+        (
+            "/blocks",
+            BLOCKS | {"engine": "sglang@0.5.19", "cache_salt": "s"},
+            "refused-by-engine",
+        ),
+        ("/blocks", BLOCKS | {"engine": "dynamo", "input_ids": [2**32] * 8}, "refused-by-engine"),
+    ],
+)
+def test_what_an_engine_does_not_take_is_refused(
+    client: httpx.Client, path: str, body: Any, problem: str
+) -> None:
+    assert problem_of(client.post(path, json=body)) == (PROBLEMS[problem].status, problem)
+
+
+FALLBACK = {"engine_fallback": "nearest-older"}
+
+
+def test_an_unknown_release_is_answered_by_the_nearest_older(
+    client: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    older = client.post("/blocks", json=BLOCKS | {"engine": "vllm@0.33.0"}).json()
+    for _ in range(2):
+        answer = client.post("/blocks", json=BLOCKS | FALLBACK | {"engine": "vllm@0.34.7"})
+        assert answer.json() == older | {"recipe": "vllm@0.33.0"}
+    assert [record.message for record in caplog.records if "0.34.7" in record.message] == [
+        "vllm@0.34.7 is not known: the recipe of vllm@0.33.0 is used instead"
+    ]
+    padded = client.post("/pad", json=PAD | FALLBACK | {"engine": "sglang@0.6"}).json()
+    assert padded == {"input_ids": IDS, "recipe": "sglang@0.5.23"}
+    metric = 'mmhash_engine_fallbacks_total{engine="vllm",recipe="vllm@0.33.0"}'
+    assert metric in client.get("/metrics").text
+
+
+def test_a_fallback_in_the_query_is_in_each_item(client: httpx.Client) -> None:
+    params = {"engines": "vllm@0.34.0,vllm,sglang@0.5.23", **FALLBACK}
+    (item,) = items_of(client.post("/hash", content=b"abc", headers=RAW, params=params))
+    fields = {"uuid": KEY.hex()}
+    assert item["engines"] == {
+        "vllm@0.34.0": fields | {"recipe": "vllm@0.33.0"},
+        "vllm": fields,
+        "sglang@0.5.23": engines.request_fields(KEY, "sglang@0.5.23"),
+    }
+
+
+def test_annotate_names_the_recipe(client: httpx.Client) -> None:
+    params = {"engine": "vllm@0.34.0", **FALLBACK}
+    answer = client.post("/annotate", json={"messages": []}, params=params).json()
+    assert answer == {"request": {"messages": []}, "items": [], "recipe": "vllm@0.33.0"}
+
+
+@pytest.mark.parametrize("engine", ["vllm@0.17.0", "vllm@x", "vllm@"])
+def test_no_older_release_is_no_fallback(client: httpx.Client, engine: str) -> None:
+    answer = client.post("/pad", json=PAD | FALLBACK | {"engine": "sglang@0.4.2"})
+    assert problem_of(answer) == (422, "unknown-engine")
+    answer = client.post("/blocks", json=BLOCKS | FALLBACK | {"engine": engine})
+    assert problem_of(answer)[1] in {"unknown-engine", "invalid-json"}
+
+
+@pytest.mark.parametrize("path", ["/pad", "/blocks"])
+def test_these_calls_take_json_alone(client: httpx.Client, path: str) -> None:
+    assert problem_of(client.post(path, content=b"{}", headers=RAW)) == (
+        415,
+        "unsupported-media-type",
+    )

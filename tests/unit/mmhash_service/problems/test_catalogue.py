@@ -1,0 +1,117 @@
+"""Failures of no call in particular, and that the page on problems is true."""
+
+import logging
+from pathlib import Path
+
+import httpx
+import pytest
+
+from mmhash_service.http.app import create_app
+from mmhash_service.problems.catalogue import PROBLEMS
+from mmhash_service.problems.problem import Problem
+from tests.support.in_process import running
+
+PAGE = Path(__file__).parents[4] / "docs" / "problems.md"
+
+
+def check(answer: httpx.Response, name: str) -> None:
+    status, title, detail = PROBLEMS[name]
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json() == {
+        "type": f"urn:mmhash:problem:{name}",
+        "title": title,
+        "status": status,
+        "detail": detail,
+        "error": {
+            "message": detail,
+            "type": "server_error" if status >= 500 else "invalid_request_error",
+            "code": name,
+        },
+    }
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_page_has_each_problem_as_it_is(name: str) -> None:
+    status, _title, detail = PROBLEMS[name]
+    assert f"| `{name}` | {status} | {detail} |" in PAGE.read_text().splitlines()
+
+
+def test_the_page_has_no_other_problem() -> None:
+    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    assert len(rows) == len(PROBLEMS)
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/hash/", "/health/", "/%00", "/../etc/passwd"])
+def test_an_unknown_path_is_not_found(client: httpx.Client, path: str) -> None:
+    check(client.get(path), "not-found")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [("GET", "/hash", "POST"), ("PUT", "/hash", "POST"), ("POST", "/health", "GET")],
+)
+def test_another_method_is_told_which_are_allowed(
+    client: httpx.Client, method: str, path: str, allowed: str
+) -> None:
+    answer = client.request(method, path)
+    check(answer, "method-not-allowed")
+    assert answer.headers["allow"] == allowed
+
+
+def test_an_unforeseen_failure_tells_the_log_and_not_the_client(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app = create_app()
+
+    @app.get("/broken")
+    async def broken() -> None:
+        raise ZeroDivisionError("a secret")
+
+    with running(app) as server:
+        check(server.client.get("/broken"), "internal-error")
+        server.wait_until_idle()
+    assert "a secret" in caplog.text
+
+
+def test_the_cause_of_a_problem_goes_to_the_log_in_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "mmhash_service")
+    app = create_app()
+
+    @app.get("/damaged")
+    async def damaged() -> None:
+        raise Problem("damaged-media") from ValueError("two\nlines")
+
+    with running(app) as server:
+        check(server.client.get("/damaged"), "damaged-media")
+    lines = [
+        entry.getMessage()
+        for entry in caplog.records
+        if entry.name == "mmhash_service.http.problem_responses"
+    ]
+    assert lines == [r"damaged-media: ValueError('two\nlines')"]
+
+
+def test_a_reason_has_values_of_the_request(client: httpx.Client) -> None:
+    answer = client.post(
+        "/hash?dtype=uint8&shape=3",
+        content=b"four",
+        headers={"content-type": "application/octet-stream"},
+    ).json()
+    assert answer["reason"] == "the content has 4 bytes; the dtype and shape need 3"
+    assert answer["detail"] == PROBLEMS["invalid-tensor"].detail
+    assert answer["reason"] in answer["error"]["message"]
+
+
+def test_a_reason_is_bounded_and_is_json(client: httpx.Client) -> None:
+    answer = client.post(
+        "/hash?engines=vllm@0.99.0",
+        content=b"",
+        headers={"content-type": "application/octet-stream"},
+    ).json()
+    assert answer["type"] == "urn:mmhash:problem:unknown-engine"
+    assert "vllm" in answer["reason"]
+    assert len(Problem("unknown-engine", reason="x" * 5000).reason or "") == 300
+    assert Problem("unknown-engine", reason="\ud800").reason == r"\ud800"
