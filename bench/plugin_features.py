@@ -1,10 +1,11 @@
 """What an image's name costs SGLang's scheduler, with and without the plugin.
 
 `PYTHON -m bench.plugin_features MODEL`: PYTHON is that of an environment with SGLang and mmhash,
-MODEL the directory of a Qwen2-VL, which gets random weights. Each request has an image that the
-engine has not seen, with features of 20 MB. Printed for each value of MMHASH_PLUGIN: the CPU time
-of the scheduler's process and the time of a whole request, in medians, and by which hash the
-tokenizer has named the image. "SGLang's hash" means that its pads are those without the plugin.
+MODEL the directory of a Qwen2-VL with a large max_pixels, which gets random weights. Each request
+has an image that the engine has not seen, with features of 20 MB. Printed for each value of
+MMHASH_PLUGIN: the CPU time of the scheduler and the time of a whole request, in medians, and by
+which hash the tokenizer has named the image. "SGLang's hash" means that its pads are those without
+the plugin.
 """
 
 import argparse
@@ -95,7 +96,7 @@ def measure(model: str) -> dict[str, Any]:
         nbytes = int(found["nbytes"] or 0)
     engine.shutdown()
     return {
-        "scheduler_cpu_ms": round(median(cpu[1:]) * 1e3),
+        "scheduler_cpu_ms": round(median(cpu[1:]) * 1e3, 1),
         "request_ms": round(median(wall[1:]) * 1e3),
         "named_by": sorted(kinds),
         "feature_bytes": nbytes,
@@ -130,8 +131,8 @@ def _scheduler() -> int:
 
 
 def _cpu_s(process: int) -> float:
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Return the CPU time of the main thread, in which a scheduler hashes."""
+    return int(Path(f"/proc/{process}/schedstat").read_text().split()[0]) / 1e9
 
 
 if __name__ == "__main__":
