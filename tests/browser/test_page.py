@@ -276,7 +276,7 @@ def test_of_what_is_refused_the_page_says_why(page: Page) -> None:
     text, broken, good = cards(page).all()
     expect(text).to_contain_text("Unsupported media type. ")
     assert values(text) == {}
-    expect(broken).to_contain_text("Damaged image. The image is truncated or cannot be decoded.")
+    expect(broken).to_contain_text("Damaged media. The image, video or audio file is truncated")
     assert values(broken) == {"digest of the bytes": mmhash.digest(HALF).hex()}
     assert values(good)["key"] == mmhash.key(picture()).hex()
 
