@@ -153,7 +153,7 @@ def _run_program(place: Place, before: str, program: str, page: str) -> str:
 
 def _run_command(place: Place, command: str, urls: dict[str, str], stack: ExitStack) -> str | None:
     """Run a command; return the address of the server that it starts."""
-    name, second = command.split()[:2]
+    name, second = re.sub(r"^(?:[A-Z_]+=\S+ )+", "", command).split()[:2]
     if name in {"vllm", "python"}:
         _check_flags(command)
     elif name == "docker":
