@@ -57,9 +57,8 @@ def test_a_chat_follows_its_blocks(tmp_path: Path) -> None:
         stack.callback(process.wait)
         stack.callback(process.kill)
         with service.new_client() as client:
-            plan = client.post(
-                "/plan", params={"model": "tiny", "engine": "vllm", "block_size": 4}, json=CHAT
-            ).json()
+            query = {"model": "tiny", "engine": "vllm", "block_size": "4", "request": "true"}
+            plan = client.post("/plan", params=query, json=CHAT).json()
         first = _send(gateway)
         assert json.loads(first["body"]) == plan["request"]
         until = time.monotonic() + TIMEOUT_S
