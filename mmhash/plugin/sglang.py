@@ -92,11 +92,10 @@ class Plugin:
         self, original: Callable[[Any, Any], Awaitable[Any]], manager: Any, request: Any
     ) -> Any:
         """Tokenize a request, with its media named."""
-        if "guard" in self._features:
-            self._drop_hashes(request)
+        names = self._take_hashes(request) if "guard" in self._features else {}
         if request.contains_mm_input():
-            names: Names = {}
-            if "keys" in self._features and not getattr(request, "mm_hashes", None):
+            has_names = names or getattr(request, "mm_hashes", None)
+            if "keys" in self._features and not has_names:
                 names = await self._run(self._file_threads, name_media, request) or {}
             request._mmhash_names = names
             self._wrap(manager.mm_processor)
@@ -108,15 +107,19 @@ class Plugin:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(threads, self._attempt.run, step, *arguments)
 
-    def _drop_hashes(self, request: Any) -> None:
-        """Drop the hashes that the caller names; a valid tag stands for its key."""
-        if given := getattr(request, "mm_hashes", None):
-            hashes = self._tags.hashes_of(given)
-            request.mm_hashes = hashes and [one[:16] for one in hashes]
-        if getattr(request, "mm_content_hashes", None):
-            request.mm_content_hashes = None
+    def _take_hashes(self, request: Any) -> Names:
+        """Take the hashes that the caller names out of a request; return the keys of valid tags.
+
+        SGLang itself would end with `mm_hashes` for a model that pads its prompt in the tokenizer.
+        """
+        given = getattr(request, "mm_hashes", None)
+        for member in ("mm_hashes", "mm_content_hashes"):
+            if getattr(request, member, None):
+                setattr(request, member, None)
         for member in ("image_data", "video_data", "audio_data"):
             _drop_names(getattr(request, member, None))
+        keys = self._tags.keys_of(given) if isinstance(given, list) else []
+        return {"image": [*keys]} if keys else {}
 
     def _wrap(self, processor: Any) -> None:
         """Have the items of a processor named as soon as they exist: all models pass here."""

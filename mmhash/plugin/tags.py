@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from mmhash.digest import Digest
 from mmhash.errors import TagError
 from mmhash.tags import open_tag
 
@@ -22,21 +23,20 @@ class Tags:
         self._secrets = [bytes.fromhex(text) for text in secrets]
         self._tenant = os.environ.get(_TENANT) or None
 
-    def hash_of(self, value: Any) -> str | None:
-        """Return the key that a tag authenticates as hex; None if the value is no valid tag."""
+    def key_of(self, value: Any) -> Digest | None:
+        """Return the key that a tag authenticates, or None if the value is no valid tag."""
         if not isinstance(value, str) or not self._secrets:
             return None
         try:
-            return open_tag(
-                value, engine=self._engine, tenant=self._tenant, secrets=self._secrets
-            ).hex()
+            return open_tag(value, engine=self._engine, tenant=self._tenant, secrets=self._secrets)
         except TagError:
             return None
 
-    def hashes_of(self, values: Iterable[Any]) -> list[str] | None:
-        """Return the keys of a list of tags; None if one of them is not valid."""
-        hashes = [self.hash_of(value) for value in values]
-        return None if None in hashes else [one for one in hashes if one is not None]
+    def keys_of(self, values: Iterable[Any]) -> list[Digest]:
+        """Return the keys of a list of tags, or none if one of them is not valid."""
+        keys = [self.key_of(value) for value in values]
+        found = [key for key in keys if key is not None]
+        return found if len(found) == len(keys) else []
 
 
 def _secrets_text() -> str:

@@ -69,9 +69,10 @@ def test_a_tag_stands_for_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
     expires = int(time.time()) + 60
     tag = sign_tag(key, engine="sglang", tenant=None, expires=expires, secrets=[SECRET])
     tags = Tags("sglang")
-    assert tags.hash_of(tag) == key.hex()
-    assert tags.hashes_of([tag, key.hex()]) is None
-    assert Tags("vllm").hash_of(tag) is None
+    assert tags.key_of(tag) == key
+    assert tags.keys_of([tag, tag]) == [key, key]
+    assert tags.keys_of([tag, key.hex()]) == []
+    assert Tags("vllm").key_of(tag) is None
 
 
 class Modality(Enum):
