@@ -53,7 +53,7 @@ class Plugin:
     def _verified(self, uuids: Any) -> dict[str, list[str | None]]:
         """Return the uuids that are valid tags, each replaced by its key."""
         return {
-            modality: [key and key.hex() for key in map(self._tags.key_of, given)]
+            modality: [None if key is None else key.hex() for key in map(self._tags.key_of, given)]
             for modality, given in (uuids or {}).items()
         }
 

@@ -303,8 +303,9 @@ def test_a_tag_stands_for_its_key(hooked: Engine) -> None:
             text = prompts.IMAGE_TEXT + secrets.token_hex(60)
             request = {"text": text, "sampling_params": {"max_new_tokens": 1}}
             image = base64.b64encode(file.data).decode()
-            hooked.post("/generate", {**request, "image_data": [image], "mm_hashes": [secret_tag]})
-            expected = _pages_by(hooked, text, key)
+            request |= {"image_data": [image]}
+            hooked.post("/generate", request | {"mm_hashes": [secret_tag]})
+            expected = _pages_by(hooked, request, key)
         stored = prompts.published(hooked.events.wait(len(expected)))
         assert (unsigned(expected) <= unsigned(stored)) == is_expected
 
@@ -318,13 +319,14 @@ def _blocks_by(engine: Engine, body: dict[str, Any], key: Digest) -> list[int]:
     return [vllm.event_id(one) for one in keys]
 
 
-def _pages_by(engine: Engine, text: str, key: Digest) -> list[int]:
-    pad = "<|image_pad|>"
-    text = text.replace(pad, pad * 16)
-    ids = prompts.tokenizer(engine).encode(text, add_special_tokens=False).ids
-    ((start, end),) = prompts.runs(engine, ids)
+def _pages_by(engine: Engine, request: dict[str, Any], key: Digest) -> list[int]:
+    model = Model.load(engine.environment.model(engine.name_of_setup))
+    plan = model.plan(request, engine=engine.spelling, path="/generate", server="mmhash")
+    (span,) = plan.spans
     release = engine.environment.release
-    padded = sglang.pad_input_ids(ids, [(start, end, key)], version=release)
+    padded = sglang.pad_input_ids(
+        list(plan.token_ids), [(span.start, span.end, key)], version=release
+    )
     whole = len(padded) // engine.block_size * engine.block_size
     pages = sglang.event_keys(padded[:whole], engine.block_size, version=release)
     return [sglang.event_id(page) for page in pages]
