@@ -6,6 +6,7 @@ Each method is made of a function in `calls`, which has its signature and its te
 import asyncio
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import suppress
 from functools import partial, update_wrapper
@@ -32,7 +33,7 @@ DEFAULT_URL = "http://127.0.0.1:8780"
 _MAX_TIMEOUT_S = 86_400
 # A shorter response is read in less time than a thread takes to start with it.
 _READ_INLINE_MAX = 64 << 10
-# An idle connection is closed before uvicorn closes it, after 5 s.
+# An idle connection is closed sooner than uvicorn closes it by default (5 s).
 _LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=4.0)
 
 
@@ -66,7 +67,7 @@ def _described(method: M, build: Callable[P, Call[T]]) -> M:
     return method
 
 
-class _Common:
+class _Common(ABC):
     """The options and the state that both clients have."""
 
     def __init__(
@@ -87,8 +88,8 @@ class _Common:
         self._owner = os.getpid()
         self._open_http(path, _headers(api_key, tenant))
 
-    def _open_http(self, uds: str | None, headers: dict[bytes, bytes]) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _open_http(self, uds: str | None, headers: dict[bytes, bytes]) -> None: ...
 
     def _options(self, request: Request, seconds: float) -> dict[str, Any]:
         """Return the arguments of httpx; it would parse a base URL and a query once more each."""

@@ -91,7 +91,7 @@ def replace_process(service: Service) -> int:
 
 
 def test_a_new_process_has_the_models_of_the_others(folder: Path) -> None:
-    """Each process read them by itself: 0.5 s of CPU and 124 MB for a tokenizer of 150000 tokens."""
+    """Each process once read them by itself, and held a tokenizer of its own."""
     with serving("--processes", "2", settings={"models": {"tiny": str(folder)}}) as service:
         with service.new_client() as client:
             before = plan(client)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.live import models, results
 from tests.live.engines import Engine, running
-from tests.live.environments import CACHE, Environment, UnavailableError
+from tests.live.environments import CACHE, Environment
 from tests.live.prompts import guard_settings
 
 LORA = "tiny-lora"
@@ -136,10 +136,7 @@ def engine(
     """A running engine; pytest groups tests by it, so each is started once."""
     setup: Setup = request.param
     environment = Environment(setup.engine, setup.release)
-    try:
-        environment.build()
-    except UnavailableError as error:
-        pytest.skip(str(error))
+    environment.build_or_skip()
     options = list(setup.options)
     variables = {} if setup.seed is None else {"PYTHONHASHSEED": setup.seed}
     loras: dict[str, str] = {}

@@ -11,6 +11,8 @@ from fcntl import LOCK_EX, flock
 from pathlib import Path
 from shutil import copytree, rmtree
 
+import pytest
+
 from tests.live import models
 from tests.live.tiny import TINY
 from tests.support.vision_operators import declare_vision_operators
@@ -127,6 +129,13 @@ class Environment:
     def command(self, name: str) -> str:
         """Return the path of one of its programs."""
         return str(self.path / "bin" / name)
+
+    def build_or_skip(self) -> None:
+        """Build the environment, or skip the test if it cannot be built here."""
+        try:
+            self.build()
+        except UnavailableError as error:
+            pytest.skip(str(error))
 
     def build(self) -> None:
         """Build the environment, unless it is there already."""

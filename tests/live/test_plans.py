@@ -22,7 +22,7 @@ from mmhash.kvindex.table import block_ids
 from mmhash.prompts import Media, MediaSize, Model, Plan, UnknownModelError
 from tests.live import prompts, results
 from tests.live.engines import Engine, running
-from tests.live.environments import CACHE, Environment, UnavailableError
+from tests.live.environments import CACHE, Environment
 from tests.live.prompts import IMAGE_TEXT
 from tests.live.tiny import TINY
 from tests.support.origin import Origin
@@ -228,10 +228,7 @@ def served(
     if reason := NOT_SERVED.get((environment.spelling, family)):
         results.record("plans", family, environment.spelling, reason)
         pytest.skip(reason)
-    try:
-        environment.build()
-    except UnavailableError as error:
-        pytest.skip(str(error))
+    environment.build_or_skip()
     try:
         Model.load(environment.model(family)).family(engine, release)
     except UnknownModelError as error:

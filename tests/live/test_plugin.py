@@ -24,7 +24,7 @@ from mmhash.tags import sign_tag
 from mmhash.verify import verify_engine
 from tests.live import prompts
 from tests.live.engines import Engine, running
-from tests.live.environments import Environment, UnavailableError
+from tests.live.environments import Environment
 from tests.support.gateway import gateway_before
 from tests.support.waiting import wait_until
 
@@ -84,10 +84,7 @@ def hooked(
     """An engine with keys and the guard."""
     name, release, model = request.param
     environment = Environment(name, release)
-    try:
-        environment.build()
-    except UnavailableError as error:
-        pytest.skip(str(error))
+    environment.build_or_skip()
     variables = {
         "PYTHONPATH": str(site),
         "MMHASH_PLUGIN": "keys,guard",
@@ -264,10 +261,7 @@ def test_sglang_loads_the_plugins_that_the_operator_names(
     site: Path, others: str, is_hooked: bool
 ) -> None:
     environment = Environment("sglang", "0.5.23")
-    try:
-        environment.build()
-    except UnavailableError as error:
-        pytest.skip(str(error))
+    environment.build_or_skip()
     code = (
         "from sglang.srt.plugins import load_plugins; load_plugins();"
         "from sglang.srt.managers.tokenizer_manager import TokenizerManager as manager;"

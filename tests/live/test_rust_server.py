@@ -17,7 +17,7 @@ from mmhash.prompts import Model
 from mmhash.verify import verify_engine
 from mmhash.verify.subscriber import Subscriber
 from tests.live.engines import Engine, running
-from tests.live.environments import Environment, UnavailableError
+from tests.live.environments import Environment
 from tests.live.prompts import guard_settings
 
 ENVIRONMENT = Environment("sglang", "0.5.23")
@@ -27,10 +27,7 @@ TEXT = "<|vision_start|><|image_pad|><|vision_end|>" + " what is it" * 20
 
 @pytest.fixture(scope="module")
 def rust(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    try:
-        ENVIRONMENT.build()
-    except UnavailableError as error:
-        pytest.skip(str(error))
+    ENVIRONMENT.build_or_skip()
     log = tmp_path_factory.mktemp("engine") / "rust.log"
     with running(ENVIRONMENT, "qwen2_vl", log=log, variables=RUST) as engine:
         yield engine
@@ -88,10 +85,7 @@ def test_verify_engine_reports_it(rust: Engine) -> None:
 
 
 def test_the_guard_refuses_to_start_beside_it() -> None:
-    try:
-        ENVIRONMENT.build()
-    except UnavailableError as error:
-        pytest.skip(str(error))
+    ENVIRONMENT.build_or_skip()
     launcher = Path(__file__).parent / "stand_ins" / "guarded_sglang.py"
     root = Path(__file__).parents[2]
     done = subprocess.run(

@@ -46,7 +46,7 @@ def create_app(
     gateway = gateway or GatewaySettings()
     settings = settings or Settings()
     if gateway.has_workers:
-        # The KV index and zmq: 0.09 s of CPU.
+        # They import the KV index and zmq, which take long and only the gateway needs.
         from mmhash_service.endpoints import fleet  # noqa: PLC0415
         from mmhash_service.gateway.resources import GatewayResources  # noqa: PLC0415
 
