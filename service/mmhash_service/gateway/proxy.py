@@ -7,9 +7,8 @@ every other one is tried; after a connection that was lost later, one other work
 import asyncio
 import math
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import NamedTuple, Self
+from typing import Self
 
 from fastapi import Request
 from starlette.types import Receive, Scope, Send
@@ -22,14 +21,12 @@ from mmhash_service.gateway.connection import (
     SilentError,
     WorkerError,
 )
-from mmhash_service.gateway.decision import Decision
-from mmhash_service.gateway.fleet import Fleet
+from mmhash_service.gateway.exchange import Exchange
 from mmhash_service.gateway.headers import for_client, for_worker, request_head
 from mmhash_service.gateway.resources import GatewayResources
 from mmhash_service.gateway.routed_request import RoutedRequest, read_request
 from mmhash_service.gateway.router import Routing
 from mmhash_service.gateway.settings import GatewaySettings
-from mmhash_service.gateway.unnamed import UnnamedBlocks
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.items.tenants import resolve_tenant
 from mmhash_service.limits.capacity import Admission
@@ -53,37 +50,6 @@ KNOWN_PATHS = frozenset(PATHS) | {
 _COPIES = 3
 
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "TRACE"})
-
-
-# The seconds after a response in which the events of its prompt's blocks arrive: engines publish
-# them with each step, and the index reads them often.
-_GRACE_S = 1.0
-
-
-class _Exchange(NamedTuple):
-    """A request that a worker responds to."""
-
-    worker: Worker
-    connection: Connection
-    blocks: Sequence[int]
-    """Those that the worker is expected to hold for it."""
-    unnamed: UnnamedBlocks
-
-    def end(self, fleet: Fleet, *, is_complete: bool) -> None:
-        """End the request; the blocks of a complete one count until their events have arrived.
-
-        Those without a name count from the first byte of a response on: a request that was refused,
-        or left before, may not have been computed.
-        """
-        if self.connection.has_body and self.connection.status < 400:
-            self.worker.sent.add(self.unnamed, fleet.cached_tokens_each)
-        self.worker.pool.give_back(self.connection)
-        self.worker.end(self.unnamed)
-        if is_complete and self.blocks:
-            loop = asyncio.get_running_loop()
-            loop.call_later(_GRACE_S, fleet.note_stored, self.worker, self.blocks)
-        else:
-            self.worker.expected.remove(self.blocks)
 
 
 class Proxy:
@@ -121,15 +87,17 @@ class Proxy:
             routed = await self._read(request, held, is_prompt=is_prompt)
             routing = Routing(self._router, request, routed, held, is_prompt=is_prompt)
             with _ClientWatch(receive) as watch, metrics.GATEWAY_REQUESTS.track_inprogress():
-                exchange = await self._send(scope, routing)
+                exchange, connection = await self._send(scope, routing)
                 del routed, routing
-                if exchange.connection.has_sent:
+                if connection.has_sent:
                     holding.close()  # the response may take minutes
                 is_complete = False
                 try:
-                    is_complete = await self._respond(exchange, watch, send)
+                    is_complete = await self._respond(exchange.worker, connection, watch, send)
                 finally:
-                    exchange.end(self._fleet, is_complete=is_complete)
+                    is_computed = connection.has_body and connection.status < 400
+                    exchange.worker.pool.give_back(connection)
+                    exchange.end(is_computed=is_computed, is_complete=is_complete)
 
     async def _read(self, request: Request, held: Admission, *, is_prompt: bool) -> RoutedRequest:
         """Return the request, without the hashes and peers that a caller may not name."""
@@ -150,7 +118,7 @@ class Proxy:
         body = b"".join(pieces)
         return await read_request(body, content_type, path, self._work, is_prompt=is_prompt)
 
-    async def _send(self, scope: Scope, routing: Routing) -> _Exchange:
+    async def _send(self, scope: Scope, routing: Routing) -> tuple[Exchange, Connection]:
         """Send the request to the workers in turn, until one begins to respond."""
         method = scope["method"].encode()
         target = scope["raw_path"]
@@ -164,23 +132,19 @@ class Proxy:
         until = math.inf
         while True:
             decision = await routing.decide()
-            worker, prepared, new_tokens = decision.best, decision.prepared, decision.new_tokens
+            worker = decision.best
             if worker is None or not (worker.is_healthy or time.monotonic() < until):
                 raise Problem("worker-failed" if has_failed else "no-workers")
             routing.tried.add(worker)
-            body = prepared.body
+            body = decision.prepared.body
             length = None if not body and scope["method"] in _WITHOUT_BODY else len(body)
             path = worker.pool.path_prefix + target
             head = request_head(method, path, worker.pool.host_header, headers, length)
-            prompt_tokens = prepared.plan.tokens if prepared.plan else new_tokens
-            new_part = new_tokens / max(1, prompt_tokens)
-            self._fleet.note_choice(worker)
             if last_failure:
                 metrics.GATEWAY_RETRIES.labels(last_failure).inc()
-            unheld = prepared.unheld_blocks(decision.workers[0])
-            computing = worker.computing(new_tokens, unheld, prepared.unnamed, new_part=new_part)
+            exchange = Exchange(self._fleet, decision, worker)
             try:
-                with computing as blocks:
+                with exchange.computing():
                     connection = await worker.send(method, head, [body], self._timeout_s)
             except WorkerError as error:
                 self._fleet.note_failure(worker, error)
@@ -193,18 +157,16 @@ class Proxy:
                 # Healthy workers are tried all, others as long as the client may wait.
                 until = min(until, time.monotonic() + self._patience_s)
                 continue
-            worker.succeed()
-            if connection.status < 400:
-                self._fleet.note_answer(worker, new_tokens, prompt_tokens)
-            _count_tokens(decision)
-            return _Exchange(worker, connection, blocks, prepared.unnamed)
+            exchange.answer(connection.status)
+            return exchange, connection
 
-    async def _respond(self, exchange: _Exchange, watch: "_ClientWatch", send: Send) -> bool:
+    async def _respond(
+        self, worker: Worker, connection: Connection, watch: "_ClientWatch", send: Send
+    ) -> bool:
         """Forward the response, and return whether it is complete.
 
         One that breaks is not completed, so that the client notices.
         """
-        connection = exchange.connection
         await send(
             {
                 "type": "http.response.start",
@@ -217,7 +179,7 @@ class Proxy:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         except BrokenError as error:
             metrics.GATEWAY_BROKEN.inc()
-            self._fleet.note_failure(exchange.worker, error)
+            self._fleet.note_failure(worker, error)
             return False
         except asyncio.CancelledError:
             if watch.is_gone or not self._limits.draining:
@@ -258,11 +220,3 @@ class _ClientWatch:
         self._task.uncancel()
         metrics.GATEWAY_DISCONNECTS.inc()
         return kind is asyncio.CancelledError
-
-
-def _count_tokens(decision: Decision) -> None:
-    if decision.prepared.plan is not None:
-        best = decision.workers[0]
-        metrics.GATEWAY_TOKENS.labels("yes").inc(best.matched_tokens)
-        metrics.GATEWAY_TOKENS.labels("expected").inc(best.expected_tokens)
-        metrics.GATEWAY_TOKENS.labels("no").inc(decision.new_tokens)

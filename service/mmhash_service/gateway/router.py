@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
 
 from fastapi import Request
@@ -173,6 +173,7 @@ class Router:
         prepared: Mapping[EngineSpec | None, Prepared],
         model: str = "",
         tried: Collection[Worker] = (),
+        may_choose: Callable[[Worker], bool] | None = None,
     ) -> Decision:
         """Return the decision for a request that is prepared for each engine of the fleet."""
         first_key = next((one.first_key for one in prepared.values() if one.first_key), b"")
@@ -180,7 +181,7 @@ class Router:
         candidates = [
             prepared[worker.engine].candidate(worker, crowding[worker.url])
             for worker in self.fleet.workers_for(model)
-            if worker not in tried
+            if worker not in tried and (may_choose is None or may_choose(worker))
         ]
         size = next((one.plan for one in prepared.values() if one.plan), None)
         ranked = rank(
@@ -222,12 +223,15 @@ class Routing:
         admission: Admission,
         *,
         is_prompt: bool = True,
+        may_choose: Callable[[Worker], bool] | None = None,
     ) -> None:
+        """Take a request; `may_choose` tells which workers may get it, if not all."""
         self._router = router
         self._request = request
         self._routed = routed
         self._admission = admission
         self._is_prompt = is_prompt
+        self._may_choose = may_choose
         self._prepared: dict[EngineSpec | None, Prepared] = {}
         self.tried: set[Worker] = set()
 
@@ -247,7 +251,7 @@ class Routing:
             engines = {worker.engine for worker in router.fleet.workers.values()}
             missing = engines - self._prepared.keys()
             if not missing:  # nothing has changed since the fleet was read
-                return router.rank_workers(self._prepared, model, self.tried)
+                return router.rank_workers(self._prepared, model, self.tried, self._may_choose)
             for engine in missing:
                 self._prepared[engine] = await self._prepare(model, engine)
 

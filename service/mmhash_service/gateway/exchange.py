@@ -1,0 +1,68 @@
+"""A request that goes to a worker, as the fleet counts it: while it is computed, answered, ended.
+
+The gateway's proxy and the picker share it: the one sends the request itself, the other learns from
+Envoy what has become of it.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mmhash_service.gateway.decision import Decision
+from mmhash_service.gateway.fleet import Fleet
+from mmhash_service.gateway.worker import Worker
+from mmhash_service.telemetry import metrics
+
+# The seconds after a response in which the events of its prompt's blocks arrive: engines publish
+# them with each step, and the index reads them often.
+_GRACE_S = 1.0
+
+
+class Exchange:
+    """A request and the worker that the decision chose for it; its body is not kept."""
+
+    def __init__(self, fleet: Fleet, decision: Decision, worker: Worker) -> None:
+        self.worker = worker
+        self._fleet = fleet
+        prepared = decision.prepared
+        self._ranked = decision.workers[0]
+        self._is_planned = prepared.plan is not None
+        self._new_tokens = decision.new_tokens
+        self._prompt_tokens = prepared.plan.tokens if prepared.plan else self._new_tokens
+        self._blocks = prepared.unheld_blocks(self._ranked)
+        self._unnamed = prepared.unnamed
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Count the request as computed until its response begins; `end` ends it, or a failure."""
+        self._fleet.note_choice(self.worker)
+        new_part = self._new_tokens / max(1, self._prompt_tokens)
+        with self.worker.computing(
+            self._new_tokens, self._blocks, self._unnamed, new_part=new_part
+        ) as self._blocks:
+            yield
+
+    def answer(self, status: int) -> None:
+        """Note that the worker responds."""
+        self.worker.succeed()
+        if status < 400:
+            self._fleet.note_answer(self.worker, self._new_tokens, self._prompt_tokens)
+        if self._is_planned:
+            metrics.GATEWAY_TOKENS.labels("yes").inc(self._ranked.matched_tokens)
+            metrics.GATEWAY_TOKENS.labels("expected").inc(self._ranked.expected_tokens)
+            metrics.GATEWAY_TOKENS.labels("no").inc(self._new_tokens)
+
+    def end(self, *, is_computed: bool, is_complete: bool) -> None:
+        """End the request; the blocks of a complete one count until their events have arrived.
+
+        Those without a name count if the prompt was computed: a request that was refused, or left
+        before, may not have been.
+        """
+        if is_computed:
+            self.worker.sent.add(self._unnamed, self._fleet.cached_tokens_each)
+        self.worker.end(self._unnamed)
+        if is_complete and self._blocks:
+            loop = asyncio.get_running_loop()
+            loop.call_later(_GRACE_S, self._fleet.note_stored, self.worker, self._blocks)
+        else:
+            self.worker.expected.remove(self._blocks)
