@@ -200,10 +200,8 @@ def _run(place: Place, command: str, shown: str) -> None:
     )  # fmt: skip
     assert done.returncode == 0, f"{shown}\n{done.stdout}{done.stderr}"
     assert done.stdout.strip(), shown
-    if "/v1/chat/completions" in shown:
-        assert "uuid" in done.stdout  # the small engine's echo: the key has reached it
-    if "/generate" in shown:
-        assert "mm_hashes" in done.stdout
+    if "/v1/chat/completions" in shown or "/generate" in shown:
+        assert '"worker"' in done.stdout  # the small engine's echo
 
 
 def test_every_page_with_a_block_is_run() -> None:

@@ -33,16 +33,12 @@ class Both(NamedTuple):
 
 @pytest.fixture(scope="module")
 def both(engine: Engine) -> Iterator[Both]:
-    worker = (
-        f"{engine.url},events={engine.events.endpoint},engine={engine.spelling},"
-        f"block_size={engine.block_size}"
-    )
     settings = {
         "models": {"tiny": str(engine.environment.model("qwen2_vl"))},
         "gateway.health_interval_s": "1",
         "gateway.health_timeout_s": "30",
     }
-    with gateway_before([worker], settings=settings) as gateway:
+    with gateway_before([engine.url], settings=settings) as gateway:
         options: dict[str, Any] = {"api_key": "none", "max_retries": 0, "timeout": 120}
         with (
             openai.OpenAI(base_url=f"{engine.url}/v1", **options) as bare,
@@ -136,6 +132,13 @@ def test_a_call_has_the_same_answer(both: Both, name: str) -> None:
     cell = kind if answer == expected else "DIFFERS"
     results.record("gateway", name, both.engine.spelling, cell)
     assert answer == expected
+
+
+def test_a_worker_says_itself_what_it_is(both: Both) -> None:
+    with both.gateway.new_client() as client:
+        (state,) = client.get("/workers").json()["workers"]
+    assert state["engine"] == both.engine.spelling
+    assert state["lacking"] == {}
 
 
 def test_the_plan_is_what_the_engine_has_cached(both: Both) -> None:

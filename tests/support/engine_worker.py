@@ -27,6 +27,9 @@ STREAM = (
     b"data: [DONE]\n\n",
 )
 
+# What the gateway asks by itself, like /health.
+_PROBES = {"/v1/models", "/version", "/server_info", "/get_server_info"}
+
 
 class Engine:
     """The application."""
@@ -68,7 +71,7 @@ class Engine:
             if "log" in asked:
                 note(asked["log"], asked["id"])
             await asyncio.sleep(asked.get("seconds", 0))
-            if scope["path"] != "/v1/models":  # the gateway's probe, like /health
+            if scope["path"] not in _PROBES:
                 self.seen.append(scope["path"])
             await self._reply(send, asked.get("status", 200), self._echo(scope, body))
 

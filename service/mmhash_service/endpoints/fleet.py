@@ -71,7 +71,8 @@ def _state(worker: Worker, stats: WorkerStats | None, mismatched: frozenset[str]
     """Return a worker's state; one without KV events has counts of 0."""
     return WorkerState(
         url=worker.url,
-        engine=worker.spec.engine and worker.spec.engine.name,
+        engine=worker.engine and worker.engine.name,
+        lacking=dict(worker.described.lacking),
         release=worker.release or None,
         names=worker.names.verdict,
         plugin=worker.plugin,

@@ -46,7 +46,7 @@ class Prepared(NamedTuple):
         named = len(self.event_ids) * self.block_size
         sent = worker.sent.count_tokens(self.unnamed)
         # The name of an unnamed block covers those before, which no events of such a worker show.
-        if sent and (matched + expected == named or worker.spec.events is None):
+        if sent and (matched + expected == named or worker.described.events is None):
             expected = named + sent - matched
         return Candidate(
             worker.url,

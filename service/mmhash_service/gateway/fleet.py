@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 from mmhash.engines.releases import Fallback
 from mmhash.errors import InputValueError, LimitError
@@ -12,13 +13,9 @@ from mmhash.kvindex import Index, WorkerStats
 from mmhash.kvindex import Worker as EventSource
 from mmhash_service.gateway.connection import SilentError, WorkerError
 from mmhash_service.gateway.conversations import Conversations
+from mmhash_service.gateway.discovery import complete, describe
 from mmhash_service.gateway.engine_load import count_requests
-from mmhash_service.gateway.naming import (
-    PLUGIN_PATH,
-    RELEASE_PATHS,
-    read_plugin,
-    read_release,
-)
+from mmhash_service.gateway.naming import PLUGIN_PATH, read_plugin
 from mmhash_service.gateway.served_models import ServedModels, read_model_list
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.sources import read_workers
@@ -132,7 +129,7 @@ class Fleet:
     def note_stored(self, worker: Worker, blocks: Sequence[int]) -> None:
         """Note that a worker's events list the blocks of an answered request by now, or never."""
         worker.expected.remove(blocks)
-        if worker.spec.engine is None or worker.spec.events is None:
+        if worker.engine is None or worker.described.events is None:
             return
         match = self.index.match(list(blocks[:_CHECKED_BLOCKS]), 1).get(worker.url)
         before = worker.names.verdict
@@ -147,18 +144,18 @@ class Fleet:
 
     def _misnamed(self, worker: Worker) -> str:
         """Return the likely cause of a worker whose events list no planned block."""
-        stats, spec = self.index.stats().workers.get(worker.url), worker.spec
+        stats, described = self.index.stats().workers.get(worker.url), worker.described
         planned = f"{worker.names.missing} planned blocks are not among its KV events"
         if stats is None or not stats.is_connected:
-            return f"{planned}: nothing answers at events={spec.events}"
+            return f"{planned}: nothing answers at events={described.events}"
         if not stats.events:
-            return f"{planned}: none came from events={spec.events}. Is this its port?"
-        engine = spec.engine and spec.engine.name
-        if worker.release and engine and worker.release != engine:
+            return f"{planned}: none came from events={described.events}. Is this its port?"
+        engine = described.engine.name
+        if worker.release and worker.release != engine:
             return f"{planned}: it reports {worker.release}, and engine={engine} is planned for"
         return (
             f"{planned}, which list {stats.blocks} others. Its block_size, algorithm or seed may "
-            f"differ: run `mmhash verify-engine {worker.url} --events {spec.events}`"
+            f"differ: run `mmhash verify-engine {worker.url} --events {described.events}`"
         )
 
     def note_failure(self, worker: Worker, error: WorkerError) -> None:
@@ -239,16 +236,16 @@ class Fleet:
             if url in stats:
                 worker.note_restarts(stats[url].restarts + stats[url].disconnects)
         held = sum(
-            stats[url].blocks * worker.spec.engine.tokens_per_block
+            stats[url].blocks * worker.engine.tokens_per_block
             for url, worker in self.workers.items()
-            if url in stats and worker.spec.engine
+            if url in stats and worker.engine
         )
         self.cached_tokens = max(LEAST_CACHED_TOKENS, held)
 
     def _compare_block_sizes(self, stats: dict[str, WorkerStats]) -> None:
         """Warn once of a worker whose blocks have another size than its plans: none would match."""
         for url, worker in self.workers.items():
-            engine, size = worker.spec.engine, stats[url].block_size if url in stats else 0
+            engine, size = worker.engine, stats[url].block_size if url in stats else 0
             if engine is None or size in {0, engine.tokens_per_block} or worker.has_size_warning:
                 continue
             worker.has_size_warning = True
@@ -258,23 +255,26 @@ class Fleet:
             )  # fmt: skip
 
     def _subscribe(self, worker: Worker) -> None:
-        spec = worker.spec
-        if spec.events is None:
+        events, replay, ranks = worker.described.publisher
+        if events is None:
             return
         try:
             if not self._is_indexing:
                 self._is_indexing = True
                 self.index.start()
-            self.index.add(EventSource(spec.url, spec.events, spec.replay, ranks=spec.ranks))
+            self.index.add(EventSource(worker.url, events, replay, ranks=ranks))
         except (InputValueError, LimitError) as error:
-            logger.error("worker %s: no KV events: %s", spec.url, error)  # noqa: TRY400
+            logger.error("worker %s: no KV events: %s", worker.url, error)  # noqa: TRY400
 
     def _remove(self, url: str) -> None:
         worker = self.workers.pop(url)
         worker.close()
-        if worker.spec.events is not None:
+        self._unsubscribe(worker)
+
+    def _unsubscribe(self, worker: Worker) -> None:
+        if worker.described.events is not None:
             with suppress(InputValueError):
-                self.index.remove(url)
+                self.index.remove(worker.url)
 
     def _start_checks(self, workers: Iterable[Worker], wait_s: float = 0.0) -> None:
         """Start a task for each worker; all probes at once would delay requests."""
@@ -310,12 +310,12 @@ class Fleet:
                 self._note_ejection(worker)
         else:
             worker.models = await self._list_models(worker)  # before it gets requests
-            if not worker.is_healthy:
+            if not worker.is_healthy or worker.engine is None:
+                await self._describe(worker)
                 await self._ask_plugin(worker)
             if worker.readmit():
                 self._count_healthy()
                 logger.info("worker %s is healthy", worker.url)
-                await self._compare_release(worker)
 
     async def _probe(self, worker: Worker) -> None:
         timeout_s = self._settings.health_timeout_s
@@ -326,9 +326,41 @@ class Fleet:
             _, text = await worker.probe(b"/metrics", timeout_s)
             worker.engine_requests = count_requests(text)
 
+    async def _describe(self, worker: Worker) -> None:
+        """Ask a worker what it is, and subscribe to its KV events: the settings come first."""
+        timeout_s = self._settings.health_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                said = await describe(partial(worker.probe, timeout_s=timeout_s), worker.host)
+        except (WorkerError, TimeoutError) as error:
+            logger.info("worker %s: it does not say what it is: %r", worker.url, error)
+            return
+        before, found = worker.described, complete(worker.spec, said, self._engine_fallback)
+        worker.release = said.engine.name if said else ""
+        is_moved = found.publisher != before.publisher
+        if is_moved:
+            self._unsubscribe(worker)
+        worker.note_description(found)
+        if is_moved:
+            self._subscribe(worker)
+        if found.engine != before.engine:
+            logger.info("worker %s is planned for as %s", worker.url, found.engine)
+        for member, reason in found.lacking.items() if found.lacking != before.lacking else ():
+            logger.warning(
+                "worker %s: its %s is not known: %s. If it has one, give %s= with the worker",
+                worker.url, member, reason, member,
+            )  # fmt: skip
+        planned = worker.spec.engine.name
+        if planned and said and not f"{worker.release}@".startswith(f"{planned}@"):
+            logger.warning(
+                "worker %s reports %s, and engine=%s is planned for: if block names differ between "
+                "them, no lookup finds anything",
+                worker.url, worker.release, planned,
+            )  # fmt: skip
+
     async def _ask_plugin(self, worker: Worker) -> None:
         """Ask a SGLang whether mmhash's plugin names its media: requests are planned by that."""
-        engine = worker.spec.engine
+        engine = worker.engine
         if engine is None or engine.name.partition("@")[0] != "sglang":
             return
         timeout_s = self._settings.health_timeout_s
@@ -344,34 +376,11 @@ class Fleet:
                 "`keys`: set MMHASH_PLUGIN=keys there, or no lookup finds its images", worker.url,
             )  # fmt: skip
 
-    async def _compare_release(self, worker: Worker) -> None:
-        """Ask a worker for its engine and release, and warn if another one is planned for."""
-        spec = worker.spec.engine
-        if spec is None:
-            return
-        name, _, planned = spec.name.partition("@")
-        for engine, path in RELEASE_PATHS.items():
-            try:
-                release = read_release(*await worker.probe(path, self._settings.health_timeout_s))
-            except WorkerError:
-                continue  # the next probe says more
-            if release:
-                worker.release = f"{engine}@{release}"
-                break
-        else:
-            return
-        if engine != name or (planned and planned != release):
-            logger.warning(
-                "worker %s reports %s, and engine=%s is planned for: if block names differ between "
-                "them, no lookup finds anything",
-                worker.url, worker.release, spec.name,
-            )  # fmt: skip
-
     def _compare_connections(self, stats: Mapping[str, WorkerStats]) -> None:
         """Warn once of a healthy worker whose KV events have not been connected for a while."""
         now = time.monotonic()
         for url, worker in self.workers.items():
-            if worker.spec.events is None or not worker.is_healthy:
+            if worker.described.events is None or not worker.is_healthy:
                 worker.silent_since = None
             elif url in stats and stats[url].is_connected:
                 if worker.silent_since == _WARNED:
@@ -383,7 +392,7 @@ class Fleet:
                 worker.silent_since = _WARNED
                 logger.warning(
                     "worker %s: nothing answers at events=%s, so nothing counts as cached there",
-                    url, worker.spec.events,
+                    url, worker.described.events,
                 )  # fmt: skip
 
     async def _list_models(self, worker: Worker) -> Mapping[str, Adapter | None]:

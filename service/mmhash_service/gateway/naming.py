@@ -9,17 +9,12 @@ from typing import Literal
 from msgspec import Struct, ValidationError
 from msgspec.json import Decoder
 
-RELEASE_PATHS = {"vllm": b"/version", "sglang": b"/server_info"}
-"""Where the server of each engine reports its release."""
-
 # Planned blocks that no event has named until the worker counts as misnamed. Every one of a prompt
 # is missing then, so two short prompts are enough.
 ENOUGH_BLOCKS = 8
 
 PLUGIN_PATH = b"/mmhash"
 """Where SGLang's server says what mmhash's plugin does in it."""
-
-_MAX_RELEASE = 64
 
 Verdict = Literal["unknown", "right", "wrong"]
 
@@ -52,26 +47,11 @@ class NameCheck:
         return "right" if self._found else "unknown"
 
 
-class _Release(Struct):
-    version: str
-
-
 class _Plugin(Struct):
     features: list[Literal["keys", "guard", "features"]]
 
 
-_RELEASE = Decoder(_Release)
 _PLUGIN = Decoder(_Plugin)
-
-
-def read_release(status: int, body: bytes) -> str | None:
-    """Return the release that a server reports, or None if the response has none."""
-    if status != 200:
-        return None
-    try:
-        return _RELEASE.decode(body).version.partition("+")[0][:_MAX_RELEASE]
-    except (ValidationError, ValueError):
-        return None
 
 
 def read_plugin(status: int, body: bytes) -> list[str] | None:

@@ -4,7 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+import httpx
+
 from mmhash_service.gateway.connection import Connection, RefusedError
+from mmhash_service.gateway.discovery import Description, complete
 from mmhash_service.gateway.expected import ExpectedBlocks
 from mmhash_service.gateway.headers import request_head
 from mmhash_service.gateway.naming import NameCheck
@@ -39,8 +42,10 @@ class Worker:
     def __init__(self, spec: WorkerSpec, settings: GatewaySettings) -> None:
         self.spec = spec
         self.url = spec.url
-        self.engine = spec.engine
-        """Its engine as requests are prepared for it: `note_plugin` changes the server."""
+        self.host = httpx.URL(spec.url).host
+        self.described = complete(spec, None, None)
+        self.engine = spec.engine if spec.engine.name else None
+        """Its engine as requests are prepared for it; None while it is not known."""
         self.plugin: list[str] | None = None
         """What mmhash's plugin does in it; None without the plugin."""
         self.pool = Pool(spec.url, settings.health_timeout_s)
@@ -123,12 +128,17 @@ class Worker:
             self.sent.clear()  # it may have started again, with an empty cache
         return not was_healthy
 
+    def note_description(self, description: Description) -> None:
+        """Note what it is; `note_plugin` comes after it."""
+        self.described = description
+        self.engine = description.engine if description.engine.name else None
+
     def note_plugin(self, features: list[str] | None) -> None:
         """Note what the plugin does in it: with `keys`, the engine names media by mmhash's keys."""
-        self.plugin, engine = features, self.spec.engine
-        if engine is not None and engine.server == "python" and "keys" in (features or ()):
+        self.plugin, engine = features, self.described.engine
+        if engine.server == "python" and "keys" in (features or ()):
             engine = engine._replace(server="mmhash")
-        self.engine = engine
+        self.engine = engine if engine.name else None
 
     def note_restarts(self, count: int) -> None:
         """Note how often its KV events have begun again: each time its cache may be empty."""

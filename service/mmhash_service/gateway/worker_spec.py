@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 _ENDPOINT = re.compile(
     r"tcp://\[?(?P<host>[^\s,/*]+?)\]?:(?P<port>\d{1,5})|ipc://[^\s,]+", re.ASCII
 )
-_NAMING = ("server", "block_size", "block_algorithm", "seed", "mm_hasher_algorithm")
-"""Settings of an engine by which blocks get their names."""
-
-_MEMBERS = ("events", "replay", "engine", *_NAMING, "ranks")
+_MEMBERS = (
+    *("events", "replay", "engine", "block_size", "block_algorithm", "seed", "server"),
+    *("mm_hasher_algorithm", "ranks"),
+)
 _NUMBER = re.compile(r"[1-9]\d{0,5}", re.ASCII)
 _MAX_SPEC = 2000
 
@@ -30,8 +30,8 @@ MAX_RANKS = 256
 class EngineSpec(NamedTuple):
     """The engine of a worker, and its settings by which blocks get their names."""
 
-    name: str
-    """The engine and its release, such as vllm@0.32.0."""
+    name: str = ""
+    """The engine and its release, such as vllm@0.32.0; empty to ask the worker."""
     block_size: int | None = None
     block_algorithm: str | None = None
     seed: str | None = None
@@ -52,10 +52,10 @@ class WorkerSpec(NamedTuple):
     """A worker: its address, its KV events, its engine."""
 
     url: str
-    engine: EngineSpec | None = None
+    engine: EngineSpec = EngineSpec()
     events: str | None = None
     replay: str | None = None
-    ranks: int = 1
+    ranks: int | None = None
     """The data-parallel ranks, which publish at as many ports."""
 
 
@@ -72,13 +72,11 @@ def parse_worker(text: str) -> WorkerSpec:
         named[name] = value
     if "replay" in named and "events" not in named:
         raise ValueError("a worker with replay needs events")
-    if "events" in named and "engine" not in named:
-        raise ValueError("a worker with events needs its engine, such as engine=vllm@0.32.0")
-    ranks = _number(named, "ranks") or 1
-    if ranks > MAX_RANKS:
+    ranks = _number(named, "ranks")
+    if ranks is not None and ranks > MAX_RANKS:
         raise ValueError(f"a worker has at most {MAX_RANKS} ranks")
     for name in ("events", "replay"):
-        if name in named and not _is_endpoint(named[name], ranks):
+        if name in named and not _is_endpoint(named[name], ranks or 1):
             raise ValueError(f"{name} of a worker must be tcp://HOST:PORT or ipc://PATH")
     return WorkerSpec(
         _checked_url(url), _engine_spec(named), named.get("events"), named.get("replay"), ranks
@@ -87,10 +85,27 @@ def parse_worker(text: str) -> WorkerSpec:
 
 def check_release(spec: WorkerSpec, engine_fallback: "Fallback | None") -> None:
     """Refuse a worker of a release that is neither known nor covered by the setting."""
-    if spec.engine is not None:
+    if spec.engine.name:
         from mmhash.engines.registry import find  # noqa: PLC0415  (see above)
 
         find(spec.engine.name, engine_fallback=engine_fallback)
+
+
+def check_engine(
+    engine: EngineSpec, engine_fallback: "Fallback | None", *, has_events: bool
+) -> None:
+    """Refuse an engine whose release is not known, or whose blocks cannot be named.
+
+    The same error would keep each request from being planned.
+    """
+    from mmhash.engines.engine import Prompt  # noqa: PLC0415  (see above)
+    from mmhash.engines.registry import find  # noqa: PLC0415
+
+    found, release = find(engine.name, engine_fallback=engine_fallback)
+    found.names_by_file(engine.server, release)  # raises for a server that the engine does not have
+    if has_events or engine.block_algorithm or engine.seed:
+        prompt = Prompt([0], 1, block_algorithm=engine.block_algorithm, seed=engine.seed)
+        found.prompt_blocks(prompt, release)
 
 
 def check_endpoints_of_name(spec: WorkerSpec) -> None:
@@ -110,35 +125,24 @@ def _is_endpoint(text: str, ranks: int) -> bool:
     return 1 <= int(found["port"]) <= 65536 - ranks
 
 
-def _engine_spec(named: dict[str, str]) -> EngineSpec | None:
-    block_size = _number(named, "block_size")
-    if "engine" not in named:
-        if not named.keys().isdisjoint(_NAMING):
-            raise ValueError(f"a worker with {', '.join(_NAMING)} needs its engine")
-        return None
-    from mmhash.engines.engine import Prompt  # noqa: PLC0415  (see above)
-    from mmhash.engines.registry import find  # noqa: PLC0415
-
-    # The setting engine_fallback is the service's: check_release() compares with it.
-    engine, release = find(named["engine"], engine_fallback="nearest-older")
-    server = cast("Server", named.get("server", "python"))
-    engine.names_by_file(server, release)  # raises for a server that the engine does not have
+def _engine_spec(named: dict[str, str]) -> EngineSpec:
     mm_hasher = named.get("mm_hasher_algorithm", "blake3")
     if mm_hasher not in ("blake3", "sha256"):
         raise ValueError("mm_hasher_algorithm of a worker is blake3 or sha256: others have no plan")
-    spec = EngineSpec(
-        named["engine"],
-        block_size,
+    if named.get("server", "python") not in ("python", "rust", "mmhash"):
+        raise ValueError("server of a worker is python, rust or mmhash")
+    engine = EngineSpec(
+        named.get("engine", ""),
+        _number(named, "block_size"),
         named.get("block_algorithm"),
         named.get("seed"),
-        server,
+        cast("Server", named.get("server", "python")),
         "sha256" if mm_hasher == "sha256" else "blake3",
     )
-    if not named.keys().isdisjoint({"events", "block_algorithm", "seed"}):
-        # Without this check, the same error would keep each request from being planned.
-        prompt = Prompt([0], 1, block_algorithm=spec.block_algorithm, seed=spec.seed)
-        engine.prompt_blocks(prompt, release)
-    return spec
+    if engine.name:
+        # The setting engine_fallback is the service's: check_release() compares with it.
+        check_engine(engine, "nearest-older", has_events="events" in named)
+    return engine
 
 
 def _number(named: dict[str, str], name: str) -> int | None:

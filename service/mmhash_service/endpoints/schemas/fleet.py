@@ -50,7 +50,11 @@ class WorkerState(BaseModel):
     """A worker as the gateway knows it."""
 
     url: str
-    engine: str | None
+    engine: str | None = Field(description="The engine and release that it is planned for.")
+    lacking: dict[str, str] = Field(
+        description="What neither the settings nor its server say: the member of a worker that "
+        "says it, and why the server does not."
+    )
     release: str | None = Field(description="The engine and release that its server reports.")
     names: Literal["unknown", "right", "wrong"] = Field(
         description="Whether its KV events list the blocks that are planned for it. `wrong` means "

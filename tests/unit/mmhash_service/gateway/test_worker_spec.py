@@ -17,6 +17,8 @@ def test_a_worker_has_all_its_parts() -> None:
         "http://a:8000", engine, "tcp://a:5557", "tcp://a:5558", 2
     )
     assert parse_worker("https://a") == WorkerSpec("https://a")
+    without_engine = WorkerSpec("http://a", EngineSpec(block_size=16), "tcp://a:1")
+    assert parse_worker("http://a,events=tcp://a:1,block_size=16") == without_engine
     assert parse_worker("HTTP://A:80/b/") == WorkerSpec("http://a/b")
     assert parse_worker("https://a:80").url == "https://a:80"
 
@@ -36,14 +38,13 @@ def test_a_worker_names_its_server_and_its_hash_of_items() -> None:
     "text",
     [
         "",
-        "http://a,server=rust",
-        "http://a,mm_hasher_algorithm=sha256",
         "http://a,engine=vllm,mm_hasher_algorithm=sha512",
         "http://a,engine=sglang@0.5.22,server=rust",
         "http://a,engine=vllm,server=rust",
         "http://a,engine=vllm,server=mmhash",
         "http://a,engine=sglang@0.5.19,server=mmhash",
         "http://a,engine=sglang@0.5.23,server=go",
+        "http://a,server=go",
         "a:8000",
         "ftp://a",
         "http://",
@@ -57,10 +58,8 @@ def test_a_worker_names_its_server_and_its_hash_of_items() -> None:
         "http://a,event=tcp://a:1",
         "http://a,engine=vllm,engine=vllm",
         "http://a,engine=other",
-        "http://a,events=tcp://a:1",
         "http://a,events=a:1,engine=vllm",
         "http://a,replay=tcp://a:1,engine=vllm",
-        "http://a,block_size=16",
         "http://a,engine=vllm,block_size=0",
         "http://a,engine=vllm,ranks=1000",
         "http://a/v1",
