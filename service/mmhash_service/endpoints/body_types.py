@@ -16,6 +16,7 @@ from mmhash_service.items.context import RequestContext
 from mmhash_service.items.json_items import JsonReader
 from mmhash_service.items.media import MediaReader, Modality
 from mmhash_service.items.multipart import MultipartReader
+from mmhash_service.items.npy import NpyReader
 from mmhash_service.items.readers import PixelsReader, Reader, StreamReader
 from mmhash_service.items.safetensors import SafetensorsReader
 from mmhash_service.items.schema import HashBody, HashQuery
@@ -109,6 +110,11 @@ def _open_safetensors(context: RequestContext, _content_type: str, _name: str | 
     return SafetensorsReader(context)
 
 
+def _open_npy(context: RequestContext, _content_type: str, name: str | None) -> Reader:
+    _refuse_decoding(context)
+    return NpyReader(context, name)
+
+
 def _open_multipart(context: RequestContext, content_type: str, _name: str | None) -> Reader:
     return MultipartReader(context, content_type, partial(_open_part, context))
 
@@ -123,6 +129,7 @@ BODY_TYPES = {
     "video/*": BodyType(partial(_open_media, "video")),
     "audio/*": BodyType(partial(_open_media, "audio")),
     "application/x-safetensors": BodyType(_open_safetensors),
+    "application/x-npy": BodyType(_open_npy),
     "multipart/form-data": BodyType(
         _open_multipart, {"type": "object", "additionalProperties": _BINARY}, may_be_part=False
     ),

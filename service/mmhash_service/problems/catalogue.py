@@ -75,10 +75,10 @@ PROBLEMS = {
     "unsupported-media-type": ProblemSpec(
         415,
         "Unsupported media type",
-        "POST /hash takes application/octet-stream, image/*, video/*, audio/* or "
-        "application/x-safetensors, and for a whole body multipart/form-data or "
-        "application/json; other calls take application/json. Pixels are those of a JPEG, "
-        "PNG, WebP, GIF, BMP or TIFF file.",
+        "POST /hash takes application/octet-stream, image/*, video/*, audio/*, "
+        "application/x-safetensors or application/x-npy, and for a whole body "
+        "multipart/form-data or application/json; other calls take application/json. Pixels are "
+        "those of a JPEG, PNG, WebP, GIF, BMP or TIFF file.",
     ),
     "unsupported-encoding": ProblemSpec(
         415,

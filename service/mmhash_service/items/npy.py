@@ -1,0 +1,89 @@
+"""A streaming reader of .npy files: an array has the same key as in Python."""
+
+from io import BytesIO
+
+import numpy as np
+
+from mmhash.dtypes import ITEM_SIZE
+from mmhash_service.bodies.parsing import MAX_DIMS
+from mmhash_service.items.context import RequestContext
+from mmhash_service.items.hashed import HashedItem
+from mmhash_service.items.readers import StreamReader
+from mmhash_service.problems.problem import Problem
+
+# numpy pads headers to 64 bytes. Only arrays of records, which have no key, need longer ones.
+_MAX_HEADER = 1024
+
+_MAGIC = np.lib.format.MAGIC_PREFIX
+
+# For each version: the bytes of the header's length, and numpy's parser of length and header.
+_VERSIONS = {
+    b"\x01\x00": (2, np.lib.format.read_array_header_1_0),
+    b"\x02\x00": (4, np.lib.format.read_array_header_2_0),
+}
+
+
+class NpyReader:
+    """A reader of an array: of its header, then of its elements."""
+
+    def __init__(self, context: RequestContext, name: str | None) -> None:
+        self._context, self._name = context, name
+        self._header = bytearray()
+        self._elements: StreamReader | None = None
+
+    def take(self, piece: bytes | memoryview, /) -> None:
+        """Collect the header, then hash the elements."""
+        if self._elements is None:
+            before = len(self._header)
+            self._header += piece[: _MAX_HEADER - before]
+            length = header_length(self._header)
+            if length is None or len(self._header) < length:
+                return
+            tensor = parse_header(self._header[:length])
+            self._elements = StreamReader(self._context, self._name, tensor)
+            piece = piece[length - before :]
+        self._elements.take(piece)
+
+    async def finish(self) -> list[HashedItem]:
+        """Return the one item."""
+        if self._elements is None:
+            raise _invalid("ends within its header")
+        return await self._elements.finish()
+
+
+def header_length(start: bytearray) -> int | None:
+    """Return the length of the header with its prefix, or None if `start` does not tell yet."""
+    if start[: len(_MAGIC)] != _MAGIC[: len(start)]:
+        raise _invalid("begins with other bytes")
+    version, rest = bytes(start[6:8]), start[8:]
+    if len(version) < 2:
+        return None
+    if version not in _VERSIONS:
+        raise _invalid("has another version than 1.0 and 2.0")
+    size, _ = _VERSIONS[version]
+    if len(rest) < size:
+        return None
+    length = 8 + size + int.from_bytes(rest[:size], "little")
+    if length > _MAX_HEADER:
+        raise _invalid(f"has a header of more than {_MAX_HEADER} bytes")
+    return length
+
+
+def parse_header(header: bytearray) -> tuple[str, tuple[int, ...]]:
+    """Return the dtype and shape of an array whose elements are stored as keys take them."""
+    _, parse = _VERSIONS[bytes(header[6:8])]
+    try:
+        shape, is_fortran, dtype = parse(BytesIO(header[8:]), max_header_size=_MAX_HEADER)
+    except Exception as error:  # numpy does not convert errors of its parts: TokenError, …
+        raise _invalid("has a header that numpy cannot read") from error
+    if dtype.name not in ITEM_SIZE or dtype.byteorder == ">":
+        raise _invalid(f"has elements {dtype.str[:32]!r}, which have no key")
+    if is_fortran:
+        raise _invalid("is in Fortran order: save np.ascontiguousarray(array)")
+    if len(shape) > MAX_DIMS or not all(type(size) is int and size >= 0 for size in shape):
+        raise _invalid("has a shape that no array has")
+    return dtype.name, shape
+
+
+def _invalid(what: str) -> Problem:
+    return Problem("invalid-tensor", reason=f"the .npy file {what}")
