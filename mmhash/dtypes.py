@@ -1,5 +1,7 @@
 """The dtypes that have a key."""
 
+from difflib import get_close_matches
+
 # The dtypes that have a key, by their name in torch and numpy (with ml_dtypes), and the bytes of an
 # element. Spec v1 lists exactly these: a new one needs a line there.
 ITEM_SIZE = {
@@ -26,3 +28,21 @@ ITEM_SIZE = {
     "float8_e8m0fnu": 1,
     "float4_e2m1fn_x2": 1,
 }
+
+_ALIASES = {
+    "bf16": "bfloat16",
+    "half": "float16",
+    "fp16": "float16",
+    "float": "float32",
+    "fp32": "float32",
+    "double": "float64",
+    "fp64": "float64",
+}
+
+
+def unknown_dtype(name: str) -> str:
+    """Return the text of the error for a dtype that has no key."""
+    shown = name[:32]
+    close = _ALIASES.get(shown) or next(iter(get_close_matches(shown, ITEM_SIZE, n=1)), None)
+    hint = f"did you mean {close!r}?" if close else f"choose one of {', '.join(ITEM_SIZE)}"
+    return f"there is no dtype {shown!r}: {hint}"

@@ -18,7 +18,7 @@ from mmhash.cli.options import AsJson, DigestAlgorithm, EngineFallback, Engines,
 from mmhash.cli.report import Hashed, print_lines
 from mmhash.cpu import cpu_count
 from mmhash.digest import Algorithm, Digest
-from mmhash.dtypes import ITEM_SIZE
+from mmhash.dtypes import ITEM_SIZE, unknown_dtype
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.framing import TENANT_SIZE, frame
 from mmhash.io.files import hash_file, open_file
@@ -127,7 +127,7 @@ def _read_raw(dtype: str | None, shape: str | None) -> _Raw | None:
     if dtype is None or shape is None:
         raise typer.BadParameter("a tensor needs both --dtype and --shape")
     if dtype not in ITEM_SIZE:
-        raise typer.BadParameter(f"choose one of {', '.join(ITEM_SIZE)}", param_hint="'--dtype'")
+        raise typer.BadParameter(unknown_dtype(dtype), param_hint="'--dtype'")
     if _SHAPE.fullmatch(shape) is None:
         raise typer.BadParameter("give numbers, as in 1,3,224,224", param_hint="'--shape'")
     return _Raw(dtype, tuple(map(int, shape.split(","))) if shape else ())

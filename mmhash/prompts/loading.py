@@ -29,6 +29,10 @@ class ModelDirectory(NamedTuple):
 
 def read_directory(directory: Path) -> ModelDirectory:
     """Read a model's directory; a file that is missing or wrong is an UnknownModelError."""
+    if not directory.is_dir():
+        raise UnknownModelError(
+            f"{directory} is not a directory: download the model and give its directory"
+        )
     config = _read_section(directory, "config.json", required=True)
     tokenizer_config = _read_section(directory, "tokenizer_config.json")
     processor = _read_section(directory, "processor_config.json")

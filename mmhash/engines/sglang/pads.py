@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import pairwise
+from numbers import Integral
 from typing import Any, NamedTuple
 
 from mmhash.digest import Digest
@@ -162,11 +163,14 @@ def _pads(item: Hash, recipe: Recipe, version: str) -> list[int]:
         if len(item) != IDENTITY_SIZE:
             raise InputValueError(f"an identity is {IDENTITY_SIZE} bytes, not {len(item)}")
         return _wide_pads(item)
-    if isinstance(item, str):
-        raise InputTypeError(
-            "a hash is an int, 32 bytes or a key, not a str: parse_mm_hash() reads hex"
-        )
-    number = checks.whole("a hash", item.u64 if isinstance(item, Digest) else item, None)
+    if isinstance(item, Digest):
+        number = item.u64
+    elif isinstance(item, Integral) and not isinstance(item, bool):
+        number = int(item)
+    else:
+        hint = "parse_mm_hash() reads hex" if isinstance(item, str) else "hash it by mmhash.key()"
+        kind = type(item).__name__
+        raise InputTypeError(f"a hash is an int, 32 bytes or a key, not {kind}: {hint}")
     if number < 0:
         raise InputValueError("a hash is not negative")
     match recipe.pads:

@@ -10,7 +10,7 @@ import pybase64
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import QueryParams
 
-from mmhash.dtypes import ITEM_SIZE
+from mmhash.dtypes import ITEM_SIZE, unknown_dtype
 from mmhash_service.bodies.validation import invalid_parameters
 from mmhash_service.limits.json_limits import has_many_values
 from mmhash_service.problems.problem import InvalidPart, Problem
@@ -57,8 +57,7 @@ def parse_shape(text: str) -> tuple[int, ...]:
 def parse_dtype(text: str) -> str:
     """Return `text` if it is the name of a supported dtype."""
     if text not in ITEM_SIZE:
-        reason = f"the dtype {text[:32]!r} is not one of {', '.join(ITEM_SIZE)}"
-        raise Problem("invalid-tensor", reason=reason)
+        raise Problem("invalid-tensor", reason=unknown_dtype(text))
     return text
 
 

@@ -1,9 +1,10 @@
-"""The places of a request that a model refuses: by the schema's names, never by the client's.
+"""The places of a request that a model refuses.
 
-A member that the schema does not have is reported at its parent, without its name.
+A pointer has only names of the schema: an unknown member is reported at its parent.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -13,15 +14,16 @@ from mmhash_service.problems.problem import InvalidPart
 # More would help nobody, and each takes time.
 MAX_PARTS = 20
 
+# Of a name that the caller made up, so much is told.
+_MAX_NAME = 64
+
 _UNKNOWN = "extra_forbidden"
 _MISSING = "missing"
 
 # Types whose message is made of the schema only, and those with a text of ours.
 _REASONS = {
-    _UNKNOWN: "has a member that the schema does not have",
     _MISSING: "is missing",
     "json_invalid": "is not JSON",
-    "string_pattern_mismatch": "does not match the pattern of the schema",
     "string_unicode": "is not valid Unicode text",
     "too_long": "has more entries than the schema allows",
     "value_error": "is not allowed",
@@ -32,7 +34,10 @@ def invalid_members(error: ValidationError, model: type[BaseModel]) -> list[Inva
     """Return the invalid members of a JSON body, each by its JSON pointer (RFC 6901)."""
     names = _names(model)
     parts = [
-        InvalidPart(_reason(entry), pointer="".join(f"/{step}" for step in _steps(entry, names)))
+        InvalidPart(
+            _reason(entry, names, "member"),
+            pointer="".join(f"/{step}" for step in _steps(entry, names)),
+        )
         for entry in _entries(error)
     ]
     return list(dict.fromkeys(parts))
@@ -44,11 +49,8 @@ def invalid_parameters(error: ValidationError, model: type[BaseModel]) -> list[I
     parts = []
     for entry in _entries(error):
         (name,) = [step for step in entry["loc"][:1] if step in names] or [None]
-        if entry["type"] == _UNKNOWN:
-            known = ", ".join(model.model_fields)
-            parts.append(InvalidPart(f"a parameter is none of {known}"))
-        else:
-            parts.append(InvalidPart(_reason(entry), parameter=name and str(name)))
+        reason = _reason(entry, model.model_fields, "parameter")
+        parts.append(InvalidPart(reason, parameter=name and str(name)))
     return list(dict.fromkeys(parts))
 
 
@@ -57,8 +59,17 @@ def _entries(error: ValidationError) -> list[Any]:
     return entries[:MAX_PARTS]
 
 
-def _reason(entry: Any) -> str:
+def _reason(entry: Any, known: Iterable[str], kind: str) -> str:
+    if entry["type"] == _UNKNOWN:
+        return unknown_name(str(entry["loc"][-1]), known, kind)
     return _REASONS.get(entry["type"]) or str(entry["msg"])
+
+
+def unknown_name(name: str, known: Iterable[str], kind: str) -> str:
+    """Return the reason why a name is refused, with the name that was probably meant."""
+    close = get_close_matches(name[:_MAX_NAME], known, n=1)
+    meant = f": did you mean {close[0]!r}?" if close else ""
+    return f"there is no {kind} {name[:_MAX_NAME]!r}{meant}"
 
 
 def _steps(entry: Any, names: frozenset[str]) -> Iterator[str | int]:

@@ -1,4 +1,4 @@
-"""Problems with a body or a query name the place, and nothing of the client's."""
+"""Problems with a body or a query name the place, and never tell a client's value."""
 
 import json
 from typing import Any
@@ -29,10 +29,10 @@ def parts_of(text: Any, model: Any) -> list[InvalidPart]:
     [
         ({**PAD, "input_ids": [1, "hunter2"]}, PadBody, ["/input_ids/1"]),
         ({**PAD, "input_ids": ["hunter2"] * 100_000}, PadBody, ["/input_ids/0"]),
-        ({**PAD, "hunter2": 1}, PadBody, [""]),
+        ({**PAD, "unknown": 1}, PadBody, [""]),
         ({**PAD, "engine": "hunter2"}, PadBody, ["/engine"]),
         ({**PAD, "spans": [SPAN]}, PadBody, ["/spans/0/key"]),
-        ({**PAD, "spans": [SPAN | {"key": "0" * 64, "hunter2": 1}]}, PadBody, ["/spans/0"]),
+        ({**PAD, "spans": [SPAN | {"key": "0" * 64, "unknown": 1}]}, PadBody, ["/spans/0"]),
         ({"engine": "sglang"}, PadBody, ["/input_ids", "/spans"]),
         ({"items": [{"kind": "hunter2"}]}, HashBody, ["/items/0/kind"]),
         ({"items": [{"kind": "bytes", "shm": "hunter2"}]}, HashBody, ["/items/0/shm"]),
@@ -61,8 +61,8 @@ def test_a_recipe_without_frames_says_what_it_needs() -> None:
         ("of=hunter2", HashQuery, "of"),
         ("algorithm=hunter2", HashQuery, "algorithm"),
         ("of=bytes&of=bytes", HashQuery, "of"),
-        ("hunter2=1", HashQuery, None),
-        ("hunter2=1&hunter2=2", HashQuery, None),
+        ("unknown=hunter2", HashQuery, None),
+        ("unknown=1&unknown=2", HashQuery, None),
         ("", AnnotateQuery, "engine"),
         ("engine=hunter2", AnnotateQuery, "engine"),
     ],
@@ -75,3 +75,14 @@ def test_a_query_names_the_parameter(query: str, model: Any, parameter: str | No
     assert part.parameter == parameter
     assert part.pointer is None
     assert "hunter2" not in part.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("engine", "engines"), ("fromat", None), ("x" * 1000, None)]
+)
+def test_an_unknown_parameter_is_named(name: str, meant: str | None) -> None:
+    with pytest.raises(Problem) as refused:
+        parse_query(QueryParams({name: "1"}), HashQuery)
+    (part,) = refused.value.parts
+    assert repr(name[:64]) in part.reason
+    assert (meant is not None) == (repr(meant) in part.reason)
