@@ -48,7 +48,11 @@ def _steps(path: str, engine: str) -> Iterator[tuple[str, str]]:
     encoded, nbytes = hash_named_file(path, "blake3", None)
     yield "file", f"{nbytes} bytes"
     yield "digest of the file, as b3sum", encoded.hex()
-    yield "key by of=bytes, the default of requests", frame("bytes", "", (), encoded).hex()
+    of_file = frame("bytes", "", (), encoded)
+    yield "key by of=bytes, the default of requests", of_file.hex()
+    for field, value in mmhash.request_fields(of_file, engine).items():
+        values = value if isinstance(value, list) else [value]
+        yield f"its {field}, which the gateway sends", " ".join(map(str, values))
     with open_file(path) as file, open_image(file) as image:
         yield "decoded", f"{image.format}, mode {image.mode}, {image.width} x {image.height}"
         frames, pixels, descriptions = read_image(image)

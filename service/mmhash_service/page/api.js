@@ -51,17 +51,12 @@ export async function metrics() {
   return response.text();
 }
 
-/** Hash the file by its bytes. */
-export function hashBytes(file) {
-  return hash(file, "of=bytes");
+/** Hash an image by its `bytes` or `pixels`; the result contains the request fields of each engine. */
+export function hashImage(file, of, engines) {
+  return hash(file, `of=${of}&engines=${engines.join(",")}`);
 }
 
-/** Hash the image by its pixels; the result contains the request fields of each engine. */
-export function hashPixels(file, engines) {
-  return hash(file, `of=pixels&engines=${engines.join(",")}`);
-}
-
-/** Return the command that sends the same request as `hashPixels`. */
+/** Return the command that sends the same request as `hashImage` by pixels. */
 export function pixelsCommand(file, engines) {
   const url = new URL(`hash?of=pixels&engines=${engines.join(",")}`, document.baseURI);
   const lines = [

@@ -32,12 +32,10 @@ export function fill(card, image, engines) {
   const { bytes, pixels, problem } = image;
   card.querySelector(".note").replaceChildren(...notes(image));
   const rows = [
-    bytes && row("digest of the bytes", bytes.digest),
-    pixels && row("digest of the pixels", pixels.digest),
-    pixels && row("key", pixels.key),
-    ...(pixels ? engineRows(pixels.engines) : []),
+    ...(bytes ? keyRows(bytes, "bytes", "sent by the gateway") : []),
+    ...(pixels ? keyRows(pixels, "pixels", "of the pixels") : []),
   ];
-  card.querySelector("dl").replaceChildren(...rows.filter(Boolean));
+  card.querySelector("dl").replaceChildren(...rows);
   card.querySelector(".problem").textContent = problem?.message ?? "";
   if (pixels) {
     const all = { file: image.file.name, bytes, pixels };
@@ -60,10 +58,18 @@ function notes({ file, size, pixels }) {
     .flatMap((note, index) => (index ? [" · ", note] : [note]));
 }
 
-function engineRows(engines) {
+function keyRows({ digest, key, engines }, of, whose) {
+  return [
+    row(`digest of the ${of}`, digest),
+    row(`key of the ${of}`, key),
+    ...engineRows(engines, whose),
+  ];
+}
+
+function engineRows(engines, whose) {
   return Object.entries(engines).flatMap(([engine, fields]) =>
     Object.entries(fields).map(([field, value]) =>
-      row(`${engine} ${field}`, Array.isArray(value) ? `[${value.join(", ")}]` : String(value)),
+      row(`${engine} ${field}, ${whose}`, Array.isArray(value) ? `[${value.join(", ")}]` : String(value)),
     ),
   );
 }

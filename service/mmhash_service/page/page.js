@@ -31,11 +31,11 @@ function add(files) {
 async function hash(image, made) {
   try {
     image.size = await sizeOf(image.picture);
-    image.bytes = await api.hashBytes(image.file);
     if (engines === undefined) {
       await begin();
     }
-    image.pixels = await api.hashPixels(image.file, engines);
+    image.bytes = await api.hashImage(image.file, "bytes", engines);
+    image.pixels = await api.hashImage(image.file, "pixels", engines);
     announce(`${image.name}: done.`);
   } catch (error) {
     image.problem = error;
