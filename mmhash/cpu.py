@@ -85,6 +85,9 @@ class Hasher:
         if data is not None:
             self.update(data)
 
+    def __repr__(self) -> str:
+        return f"<Hasher {self.name}>"
+
     @property
     def block_size(self) -> int:
         """The number of bytes that the algorithm compresses at once, as hmac needs it."""

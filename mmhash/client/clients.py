@@ -88,6 +88,9 @@ class _Common(ABC):
         self._owner = os.getpid()
         self._open_http(path, _headers(api_key, tenant))
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._base_url!r})"
+
     @abstractmethod
     def _open_http(self, uds: str | None, headers: dict[bytes, bytes]) -> None: ...
 

@@ -26,3 +26,7 @@ __all__ = [
     "request_fields",
     "split_names",
 ]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *names()]

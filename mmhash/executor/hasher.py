@@ -76,6 +76,9 @@ class AsyncHasher:
         self._slice_ends: float | None = None
         self._inline = self._threaded = self._joined = self._failed = 0
 
+    def __repr__(self) -> str:
+        return f"<AsyncHasher of {self._threads} threads{', closed' if self._closed else ''}>"
+
     @overload
     async def keys(
         self,

@@ -36,6 +36,9 @@ class Model:
         self._lock = Lock()
         self._placeholders = self.family("", "").placeholders()  # an unknown model is refused here
 
+    def __repr__(self) -> str:
+        return f"<Model {self._directory.files.config.values.get('model_type')}>"
+
     @classmethod
     def load(cls, directory: str | Path) -> "Model":
         """Read a model's directory; a model that cannot be planned is an UnknownModelError."""

@@ -41,7 +41,7 @@ class PlannedItem:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Plan:
     """The ids of a prompt, its items, and the keys of its blocks."""
 
@@ -53,10 +53,16 @@ class Plan:
     """The keys of whole blocks. They end before an item whose hash the request cannot carry."""
     event_ids: list[int]
     """The same, as the engine's KV events have them."""
-    annotated: EngineRequest = field(repr=False, compare=False)
+    annotated: EngineRequest = field(compare=False)
     """The request with the hashes of its items."""
     groups: dict[int, list[int]] | None = None
     """The event ids of the blocks of each size in `groups`."""
+
+    def __repr__(self) -> str:
+        return (
+            f"<Plan of {len(self.token_ids)} tokens, {len(self.items)} items, "
+            f"{len(self.blocks)} blocks>"
+        )
 
     @property
     def request(self) -> dict[str, Any]:
