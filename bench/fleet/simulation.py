@@ -1,12 +1,14 @@
 """The traces on simulated workers: what placement can reach, on many traces in a short time.
 
-    python -m bench.fleet.simulation [--workers 2] [--seeds 8] [--trace agents] [--unnamed]
-        [--tokens-per-s 2500] [--reply-token-s 0.02]
+    python -m bench.fleet.simulation [--workers 2] [--seeds 8] [--first-seed 0] [--trace agents]
+        [--unnamed] [--unseen] [--tokens-per-s 2500] [--reply-token-s 0.02]
 
 The gateway's decisions, its index and its expected blocks are the real ones. The workers are
 simulated: a cache of blocks with the eviction of vLLM (least recently used first, of a prompt the
 last block first), and one prompt computed after another. The figures are not those of an engine:
 they compare policies. A request without a queue and without cached tokens takes as long with each.
+`--unseen` replays traces by which no constant of the policy was chosen, also with the longest
+prefix without its term for evictions.
 """
 
 import argparse
@@ -15,7 +17,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from itertools import count, islice
+from itertools import count, islice, product
 from typing import NamedTuple
 
 from bench.fleet.gateway import POLICIES
@@ -30,10 +32,12 @@ from bench.fleet.traces import (
     most_cached,
     plan,
 )
+from bench.fleet.unseen import UNSEEN, MixedTrace
 from bench.fleet.workers import cache_tokens
 from mmhash.kvindex import Index
 from mmhash.kvindex import Worker as EventSource
 from mmhash.kvindex.events import BlocksRemoved, BlocksStored, Event
+from mmhash_service.gateway.conversations import Conversations
 from mmhash_service.gateway.decision import PlanSize, Prepared
 from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.router import Router
@@ -41,6 +45,8 @@ from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.unnamed import UnnamedBlocks
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.gateway.worker_spec import EngineSpec, WorkerSpec
+
+WITHOUT_EVICTIONS = "longest-prefix without evictions"
 
 EVENTS_S = 0.05  # from the end of a prompt's computation until the index has its events
 GRACE_S = 1.0  # as the proxy's
@@ -80,8 +86,8 @@ class Outcome(NamedTuple):
     """The figures of a trace."""
 
     cached_percent: float
-    first_token_ms: float
-    """The mean."""
+    first_token_mean_ms: float
+    first_token_p99_ms: float
 
 
 class LruCache:
@@ -191,6 +197,13 @@ class SimulatedWorker:
         begin()
 
 
+class _NoConversations(Conversations):
+    """Without conversations no worker is crowded."""
+
+    def add(self, url: str, new_tokens: int, prompt_tokens: int, cached_tokens: int) -> None:
+        """Add nothing."""
+
+
 class SimulatedFleet:
     """A gateway's router in front of simulated workers."""
 
@@ -198,8 +211,11 @@ class SimulatedFleet:
         self, policy: str, workers: int, blocks: int, speed: Speed, *, names_media: bool
     ) -> None:
         self._names_media = names_media
-        settings = GatewaySettings.model_validate({"policy": policy})
+        name = POLICIES[0] if policy == WITHOUT_EVICTIONS else policy
+        settings = GatewaySettings.model_validate({"policy": name})
         fleet = Fleet(settings)
+        if policy == WITHOUT_EVICTIONS:
+            fleet.conversations = _NoConversations()
         urls = [f"http://worker-{number}" for number in range(workers)]
         fleet.index = Index([EventSource(url, "tcp://127.0.0.1:1") for url in urls])
         self.clock = Clock()
@@ -273,53 +289,58 @@ def replay(
         fleet.clock.run()
         total = sum(one.tokens for one in prompts)
         computed = sum(worker.computed for worker in fleet.workers.values())
-        return Outcome(100 * (1 - computed / total), 1e3 * statistics.fmean(times))
+        p99 = statistics.quantiles(times, n=100, method="inclusive")[98]
+        cached = 100 * (1 - computed / total)
+        return Outcome(cached, 1e3 * statistics.fmean(times), 1e3 * p99)
 
 
 def main() -> None:
-    """Print a Markdown table: cached tokens and the mean time to the first token, of some seeds."""
+    """Print a Markdown table: cached tokens, and the time to the first token, of some seeds."""
     parser = argparse.ArgumentParser(prog="python -m bench.fleet.simulation", description=__doc__)
     parser.add_argument("--workers", type=int, action="append", help="default: 2 and 4")
     parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--tokens-per-s", type=float, default=DEFAULT_SPEED.tokens_per_s)
     parser.add_argument("--reply-token-s", type=float, default=DEFAULT_SPEED.reply_token_s)
     parser.add_argument(
         "--unnamed", action="store_true", help="events name no block behind an image (SGLang)"
     )
+    parser.add_argument("--unseen", action="store_true", help="the traces of bench/fleet/unseen.py")
     traces = {one.name: one for one in (*TRACES.values(), system_prompt_only())}
     parser.add_argument("--trace", action="append", choices=traces, help="default: all")
     arguments = parser.parse_args()
-    counts = arguments.workers or [2, 4]
     speed = Speed(arguments.tokens_per_s, arguments.reply_token_s)
-    print(f"| simulated workers | trace | the most | {' | '.join(POLICIES)} | seeds ahead |")
-    print("| ---: | --- | ---: |" + " ---: |" * (len(POLICIES) + 1))
-    for trace in (traces[name] for name in arguments.trace or traces):
-        plans = [plan(trace.with_seed(seed).requests()) for seed in range(arguments.seeds)]
+    policies: tuple[str, ...]
+    cases: list[tuple[LiveTrace | MixedTrace, int]]
+    if arguments.unseen:
+        cases, policies = UNSEEN, (POLICIES[0], WITHOUT_EVICTIONS, *POLICIES[1:])
+    else:
+        chosen = [traces[name] for name in arguments.trace or traces]
+        cases, policies = [*product(chosen, arguments.workers or [2, 4])], POLICIES
+    seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+    print(f"| simulated workers | trace | the most | {' | '.join(policies)} |")
+    print("| ---: | --- | ---: |" + " ---: |" * len(policies))
+    for trace, workers in cases:
+        plans = [plan(trace.with_seed(seed).requests()) for seed in seeds]
         most = [100 * most_cached(one) / sum(each.tokens for each in one) for one in plans]
-        for workers in counts:
-            found = {
-                policy: [
-                    replay(one, policy, workers, speed, names_media=not arguments.unnamed)
-                    for one in plans
-                ]
-                for policy in POLICIES
-            }
-            best, hashed = found["longest-prefix"], found["consistent-hash"]
-            ahead = sum(
-                own.cached_percent > other.cached_percent
-                for own, other in zip(best, hashed, strict=True)
-            )
-            means = " | ".join(_means(one) for one in found.values())
-            print(
-                f"| {workers} | {trace.name} | {statistics.fmean(most):.1f} % | {means} "
-                f"| {ahead} of {arguments.seeds} |",
-                flush=True,
-            )
+        found = [
+            [
+                replay(one, policy, workers, speed, names_media=not arguments.unnamed)
+                for one in plans
+            ]
+            for policy in policies
+        ]
+        print(
+            f"| {workers} | {trace.name} | {statistics.fmean(most):.1f} % "
+            f"| {' | '.join(_means(one) for one in found)} |",
+            flush=True,
+        )
 
 
 def _means(outcomes: Sequence[Outcome]) -> str:
-    cached, first_token_ms = (statistics.fmean(column) for column in zip(*outcomes, strict=True))
-    return f"{cached:.1f} %, {first_token_ms:.0f} ms"
+    columns = zip(*outcomes, strict=True)
+    cached, mean_ms, p99_ms = (statistics.fmean(column) for column in columns)
+    return f"{cached:.1f} %, {mean_ms:.0f}, {p99_ms:.0f} ms"
 
 
 if __name__ == "__main__":

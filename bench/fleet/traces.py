@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench.fleet.workers import MODEL
 from bench.trace.content import openai_request
 from bench.trace.records import Request
 from bench.trace.workload import (
     AGENTS,
+    DOCUMENTS,
     REFERENCES,
+    SAME_QUESTION,
     SERVEGEN,
     VISIONARENA,
     Workload,
@@ -50,6 +52,15 @@ class LiveTrace(NamedTuple):
         """Return the same workload, drawn with another seed."""
         return self._replace(workload=replace(self.workload, seed=seed))
 
+    def grown(self, factor: float, *, rate: float = 1.0, **knobs: Any) -> "LiveTrace":
+        """Return the workload of a larger fleet: so many times the sessions in the same time.
+
+        `rate` multiplies the sessions per second once more.
+        """
+        load = self.workload
+        sessions, rate = round(load.sessions * factor), load.rate * factor * rate
+        return self._replace(workload=replace(load, sessions=sessions, rate=rate, **knobs))
+
 
 # The sessions of those with reuse give working sets of about 24 600 tokens.
 _SERVEGEN = replace(SERVEGEN, sessions=75, tenants=4, rate=3.0, system=SYSTEM)
@@ -72,6 +83,8 @@ TRACES = {
         LiveTrace(replace(VISIONARENA, sessions=56, rate=2.0, pause_s=2.5, system=SYSTEM), SCALE),
         LiveTrace(_SERVEGEN, SCALE),
         LiveTrace(_AGENTS, SCREENSHOT_SCALE),
+        LiveTrace(replace(DOCUMENTS, rate=5.0), SCALE),
+        LiveTrace(replace(SAME_QUESTION, rate=5.0), SCALE),
         LiveTrace(replace(_SERVEGEN, sessions=30).without_reuse(), SCALE),
     )
 }

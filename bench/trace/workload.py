@@ -13,6 +13,9 @@ from random import Random
 from bench.trace import distributions
 from bench.trace.records import Image, Message, Request, Text
 
+# About ServeGen's median of texts.
+_QUESTION_TOKENS = 100
+
 # The images that a turn brings.
 IMAGES: dict[str, Callable[[Random, int], int]] = {
     "fitted": lambda draw, _turn: distributions.image_count(draw),
@@ -38,6 +41,7 @@ class Workload:
     top_clients: int = 8
     top_share: float = 0.74
     tenants: int = 1
+    questions: int = 0  # the texts that all turns ask; 0: each is new
     system: int = 0  # tokens of the system prompt that all requests of a client begin with
     rate: float = 1.0  # sessions per second
     burst: float = 2.0  # variance of the Gamma-distributed gaps over that of Poisson arrivals
@@ -59,6 +63,11 @@ REFERENCES = Workload(
     "references", sessions=100, images="references", reuse=1 - 42 / 207, clients=8, top_clients=2
 )
 AGENTS = Workload("agents", sessions=12, turns=(17, 17), images="screenshots", clients=12)
+
+# Many questions about few images, and few questions about many images: the text does not tell the
+# images apart. Both begin with the image.
+DOCUMENTS = Workload("documents", sessions=110, images="first turn", reuse=0.8)
+SAME_QUESTION = Workload("same question", sessions=110, images="first turn", reuse=0.5, questions=4)
 WORKLOADS = {one.name: one for one in (SERVEGEN, VISIONARENA, REFERENCES, AGENTS)}
 
 
@@ -169,6 +178,9 @@ class _Generator:
             self._image(session.tenant) for _ in range(IMAGES[self._workload.images](draw, turn))
         ]
         question = Text(f"{name}.question", distributions.text_tokens(draw))
+        if self._workload.questions:
+            number = draw.randrange(self._workload.questions)
+            question = Text(f"question {number}", _QUESTION_TOKENS)
         answer = Text(f"{name}.answer", distributions.output_tokens(draw))
         message = Message("user", (*images, question))
         messages = self._in_window((*self._system(session), *session.history, message))

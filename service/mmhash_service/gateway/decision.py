@@ -55,6 +55,7 @@ class Prepared(NamedTuple):
             turn=worker.turn,
             is_healthy=worker.is_healthy,
             expected_tokens=expected,
+            waiting=worker.waiting,
             crowding=crowding,
         )
 

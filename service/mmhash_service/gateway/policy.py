@@ -1,30 +1,26 @@
 """The order in which workers are tried for a request: pure functions of what is known of them.
 
-Longest prefix, in tokens:
+Longest prefix. The score is an estimate, in tokens, of the time that the request would take from
+all requests until their first tokens, negated:
 
-    score = worth - cost of a token * queue - new_part * conversation_reuse * crowding
-    worth = reused * min(1, reused / (SMALL_PART * prompt_tokens))
-    reused = matched_tokens + expected_tokens
-    queue = QUIET_LOAD * load / (least load + QUIET_LOAD)
-    cost of a token = min(1, LOAD_WEIGHT * prompt_tokens / QUIET_LOAD)
+    score = -(load + (1 + waiting) * new_tokens + evicted)
+    new_tokens = prompt_tokens - matched_tokens - expected_tokens
+    evicted = new_tokens / prompt_tokens * conversation_reuse * crowding
 
-`matched_tokens` are those that the worker holds, `expected_tokens` those after them that it
-computes for requests that run (expected.py), or was sent under names that its events do not show
-(unnamed.py). A small part of the prompt counts less: the block that a chat template or a system
-prompt fills is no reason to wait, because each worker computes it once.
+`load` is the number of tokens that the worker still has to compute for others (worker.py): this
+request waits for them. `matched_tokens` are those of the prompt that the worker holds,
+`expected_tokens` those after them that it computes for requests that run (expected.py), or was sent
+under names that its events do not show (unnamed.py). So it has to compute `new_tokens`.
 
-`load` is the number of tokens that the worker still has to compute for others (worker.py). It
-counts relative to the least load: when all workers have queues, a request that leaves its cache
-saves no time, because the fleet computes more; when one is idle, a prefix that all prompts have
-must not keep it so. A token of a queue never costs more than one of the prompt: to wait for it
-takes no longer than to compute that.
+As many requests as wait now, `waiting` at a worker on average, will wait while this one is computed
+(Little's law): each of its tokens delays them, too. If the fleet is idle, nobody waits, and the
+fastest worker for this request is the best. If all workers have queues, a request that leaves its
+cache makes the queues longer.
 
-`crowding` is the part of its cache that the conversations which began there lately fill above the
-mean of the fleet (conversations.py). Such a worker evicts what they still need: a new one goes
-elsewhere, even if this worker has its system prompt. What is at stake is `conversation_reuse`, the
-tokens that a conversation reuses, on average; none if no prompt continues another. `new_part` is
-the part of the prompt that the worker has to compute: 1 for a new conversation, and little for the
-next turn of one that the worker has.
+`evicted` are the tokens that others will have to compute again. `crowding` is the part of its cache
+that the conversations which began at a worker lately fill above the mean of the fleet
+(conversations.py). Such a worker evicts what they still need, up to `conversation_reuse` tokens,
+which a conversation reuses on average; none if no prompt continues another.
 
 If several workers have equally much of a prompt, or none of it, and equal loads, what is new in it
 belongs to one of them by rendezvous hashing: other gateways send the same content there too.
@@ -41,16 +37,6 @@ from blake3 import blake3
 Policy = Literal["longest-prefix", "least-load", "round-robin", "consistent-hash"]
 
 
-# A load at which a worker still counts as idle: two median prompts with an image.
-QUIET_LOAD = 1200
-
-# The part of a prompt that is computed again rather than sent to a worker with twice the load.
-LOAD_WEIGHT = 0.1
-
-# The part of a prompt below which a prefix counts less than its tokens.
-SMALL_PART = 0.25
-
-
 class Candidate(NamedTuple):
     """A worker, as a policy sees it."""
 
@@ -61,6 +47,8 @@ class Candidate(NamedTuple):
     """The number of the decision that chose it last: workers that are equal take turns."""
     is_healthy: bool = True
     expected_tokens: int = 0
+    waiting: int = 0
+    """The requests whose responses have not begun."""
     crowding: float = 0.0
     """The part of its cache that recent conversations fill above the mean of the fleet."""
 
@@ -68,10 +56,6 @@ class Candidate(NamedTuple):
     def reused_tokens(self) -> int:
         """The tokens of the prompt that it will not have to compute."""
         return self.matched_tokens + self.expected_tokens
-
-    def new_part(self, prompt_tokens: int) -> float:
-        """Return the part of the prompt that it will have to compute."""
-        return max(0.0, 1 - self.reused_tokens / max(1, prompt_tokens))
 
 
 class Ranked(NamedTuple):
@@ -88,7 +72,6 @@ def rank(
     policy: Policy,
     candidates: Sequence[Candidate],
     *,
-    load_weight: float = LOAD_WEIGHT,
     prompt_tokens: int = 0,
     conversation_reuse: float = 0.0,
     first_key: bytes = b"",
@@ -101,7 +84,7 @@ def rank(
     """
     match policy:
         case "longest-prefix":
-            scores = _prefix_scores(candidates, load_weight, prompt_tokens, conversation_reuse)
+            scores = _prefix_scores(candidates, prompt_tokens, conversation_reuse)
         case "consistent-hash" if first_key:
             scores = [_consistent_hash(one, first_key) for one in candidates]
         case "round-robin":
@@ -121,27 +104,18 @@ def rank(
 
 
 def _prefix_scores(
-    candidates: Sequence[Candidate],
-    load_weight: float,
-    prompt_tokens: int,
-    conversation_reuse: float,
+    candidates: Sequence[Candidate], prompt_tokens: int, conversation_reuse: float
 ) -> list[float]:
     """Return the scores of the longest prefix."""
     healthy = [one for one in candidates if one.is_healthy] or candidates
-    least = min((one.load for one in healthy), default=0.0) + QUIET_LOAD
-    queue_cost = _token_cost(load_weight, prompt_tokens) * QUIET_LOAD / least
-    small = max(1.0, SMALL_PART * prompt_tokens)
-    return [
-        one.reused_tokens * min(1.0, one.reused_tokens / small)
-        - queue_cost * one.load
-        - one.new_part(prompt_tokens) * conversation_reuse * one.crowding
-        for one in candidates
-    ]
+    delayed = 1 + sum(one.waiting for one in healthy) / max(1, len(healthy))
 
+    def score(one: Candidate) -> float:
+        new_tokens = max(0, prompt_tokens - one.reused_tokens)
+        evicted = new_tokens / max(1, prompt_tokens) * conversation_reuse * one.crowding
+        return -(one.load + delayed * new_tokens + evicted)
 
-def _token_cost(load_weight: float, prompt_tokens: int) -> float:
-    """Return how many tokens of a prompt one token of a queue costs."""
-    return min(1.0, load_weight * prompt_tokens / QUIET_LOAD)
+    return [score(one) for one in candidates]
 
 
 def most_reused(candidates: Sequence[Candidate]) -> list[Candidate]:

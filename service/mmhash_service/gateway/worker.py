@@ -55,6 +55,8 @@ class Worker:
         self.turn = 0
         self.requests = 0
         """The requests that this process has sent to it and that still run."""
+        self.waiting = 0
+        """Those of them whose responses have not begun."""
         self.new_parts = 0.0
         """The parts of their prompts that the requests it has not answered yet are new, in sum."""
         self.expected = ExpectedBlocks()
@@ -97,6 +99,7 @@ class Worker:
         they are removed.
         """
         self.requests += 1
+        self.waiting += 1
         self._pending_tokens += tokens
         self.new_parts += new_part
         expected = self.expected.add(blocks)
@@ -108,6 +111,7 @@ class Worker:
             self.expected.remove(expected)
             raise
         finally:
+            self.waiting -= 1
             self._pending_tokens -= tokens
             self.new_parts -= new_part
 

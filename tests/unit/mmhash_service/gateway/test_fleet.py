@@ -56,7 +56,6 @@ def test_a_document_that_is_asked_often_stays_with_its_worker(fleet: Fleet) -> N
             Candidate(one.url, document, 0, 0, crowding=crowding[one.url]),
             Candidate(other.url, 0, 0, 0, crowding=crowding[other.url]),
         ],
-        load_weight=0.1,
         prompt_tokens=document + question,
         conversation_reuse=fleet.conversations.reused_tokens,
     )

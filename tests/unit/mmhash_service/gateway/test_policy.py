@@ -4,51 +4,43 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmhash_service.gateway.policy import QUIET_LOAD, Candidate, Policy, rank
+from mmhash_service.gateway.policy import Candidate, Policy, rank
 
 PROMPT = 1000
 POLICIES: list[Policy] = ["longest-prefix", "least-load", "round-robin", "consistent-hash"]
 
 
-def urls(policy: Policy, *candidates: Candidate, weight: float = 1.0, key: bytes = b"") -> str:
+def urls(policy: Policy, *candidates: Candidate, key: bytes = b"") -> str:
     """Return the names of the candidates in their order."""
-    ranked = rank(policy, candidates, load_weight=weight, prompt_tokens=PROMPT, first_key=key)
+    ranked = rank(policy, candidates, prompt_tokens=PROMPT, first_key=key)
     return "".join(one.url for one in ranked)
+
+
+def best(*candidates: Candidate, prompt: int, policy: Policy = "longest-prefix") -> str:
+    """Return the best worker for a prompt of so many tokens."""
+    return rank(policy, candidates, prompt_tokens=prompt)[0].url
 
 
 def test_a_longer_prefix_is_better() -> None:
     assert urls("longest-prefix", Candidate("a", 16, 0, 1), Candidate("b", 32, 0, 2)) == "ba"
 
 
-@pytest.mark.parametrize(
-    ("load", "order"), [(QUIET_LOAD / 2 - 1, "ab"), (QUIET_LOAD / 2 + 1, "ba")]
-)
-def test_a_prefix_is_worth_its_part_of_the_prompt_in_load(load: float, order: str) -> None:
-    candidates = Candidate("a", 100, load, 1), Candidate("b", 0, 0, 2)
-    ranked = rank("longest-prefix", candidates, load_weight=1, prompt_tokens=200)
-    assert "".join(one.url for one in ranked) == order
+@pytest.mark.parametrize(("load", "chosen"), [(599, "a"), (601, "b")])
+def test_a_prompt_waits_if_that_is_shorter_than_to_compute_it(load: float, chosen: str) -> None:
+    assert best(Candidate("a", 600, load, 1), Candidate("b", 0, 0, 2), prompt=620) == chosen
 
 
-def best(*candidates: Candidate, prompt: int, policy: Policy = "longest-prefix") -> str:
-    """Return the best worker with the default weight of load."""
-    return rank(policy, candidates, prompt_tokens=prompt)[0].url
+def test_requests_that_wait_are_delayed_by_what_is_computed() -> None:
+    """The worker without the prefix is faster for this prompt, and makes three others later."""
+    workers = [Candidate("a", 600, 700, 1, waiting=2), Candidate("b", 0, 0, 2)]
+    assert best(*workers, prompt=1000) == "a"
+    assert best(*(one._replace(waiting=0) for one in workers), prompt=1000) == "b"
 
 
-@pytest.mark.parametrize(("load", "chosen"), [(100, "a"), (200, "b"), (20_000, "b")])
-def test_the_first_block_of_a_prompt_is_no_reason_to_wait(load: float, chosen: str) -> None:
-    assert best(Candidate("a", 16, load, 1), Candidate("b", 0, 0, 2), prompt=300) == chosen
-
-
-def test_a_worker_that_has_most_of_a_short_prompt_may_have_a_queue() -> None:
-    workers = Candidate("a", 256, 5_000, 1), Candidate("b", 16, 0, 2)
-    assert best(*workers, prompt=300) == "a"
-
-
-@pytest.mark.parametrize(("load", "chosen"), [(30_000, "a"), (33_000, "b")])
-def test_a_long_prompt_waits_if_that_is_shorter_than_to_compute_it(
-    load: float, chosen: str
-) -> None:
-    assert best(Candidate("a", 32_000, load, 1), Candidate("b", 0, 0, 2), prompt=32_100) == chosen
+def test_requests_that_an_unhealthy_worker_holds_delay_nobody() -> None:
+    workers = [Candidate("a", 600, 700, 1), Candidate("b", 0, 0, 2)]
+    dead = Candidate("c", 0, 0, 0, is_healthy=False, waiting=100)
+    assert best(*workers, dead, prompt=1000) == "b"
 
 
 @given(st.lists(st.integers(0, 50_000), min_size=2, max_size=5), st.integers(1, 100_000))
@@ -65,43 +57,25 @@ def test_a_match_that_all_have_changes_nothing(loads: list[int], matched: int) -
 
 def test_a_prefix_that_all_prompts_have_keeps_no_worker_idle() -> None:
     candidates = Candidate("a", 900, 20_000, 1), Candidate("b", 0, 0, 2)
-    assert urls("longest-prefix", *candidates, weight=0.1) == "ba"
-
-
-@pytest.mark.parametrize(("weight", "order"), [(0, "ab"), (0.5, "ab"), (2, "ba")])
-def test_the_weight_of_load_decides(weight: float, order: str) -> None:
-    candidates = Candidate("a", 300, 500, 1), Candidate("b", 0, 0, 2)
-    assert urls("longest-prefix", *candidates, weight=weight) == order
-
-
-def test_loads_count_relative_to_the_least() -> None:
-    candidates = Candidate("a", 100, 50_150, 1), Candidate("b", 0, 50_000, 2)
-    assert urls("longest-prefix", *candidates, weight=2) == "ab"
+    assert urls("longest-prefix", *candidates) == "ba"
 
 
 def test_the_score_is_the_formula_of_the_page() -> None:
-    ranked = rank(
-        "longest-prefix",
-        [Candidate("a", 96, 400, 0, expected_tokens=16), Candidate("b", 0, 1200, 0)],
-        load_weight=0.5,
-        prompt_tokens=200,
-    )
+    workers = [
+        Candidate("a", 96, 400, 0, expected_tokens=16, waiting=3, crowding=0.25),
+        Candidate("b", 0, 1200, 0),
+    ]
+    ranked = rank("longest-prefix", workers, prompt_tokens=200, conversation_reuse=1000)
     assert ranked == [
-        ("a", 96, 400, 112 - 0.5 * 200 / 1200 * 1200 * 400 / (400 + 1200), 16),
-        ("b", 0, 1200, -0.5 * 200 / 1200 * 1200 * 1200 / (400 + 1200), 0),
+        ("a", 96, 400, -(400 + (1 + 3 / 2) * 88 + 88 / 200 * 1000 * 0.25), 16),
+        ("b", 0, 1200, -(1200 + (1 + 3 / 2) * 200), 0),
     ]
 
 
 def conversation(crowding: float, *, prompt: int) -> str:
     """Return the better of two workers; the first one has a system prompt of 100 tokens."""
     workers = [Candidate("a", 100, 0, 0, crowding=crowding), Candidate("b", 0, 0, 0)]
-    ranked = rank(
-        "longest-prefix",
-        workers,
-        load_weight=0.1,
-        prompt_tokens=prompt,
-        conversation_reuse=2 * prompt,
-    )
+    ranked = rank("longest-prefix", workers, prompt_tokens=prompt, conversation_reuse=2 * prompt)
     return ranked[0].url
 
 
@@ -114,18 +88,6 @@ def test_one_that_is_mostly_cached_stays() -> None:
     assert conversation(0.5, prompt=120) == "a"
 
 
-def test_crowding_is_part_of_the_score() -> None:
-    workers = [Candidate("a", 100, 0, 0, crowding=0.5), Candidate("b", 100, 0, 0)]
-    ranked = rank(
-        "longest-prefix",
-        workers,
-        load_weight=0.1,
-        prompt_tokens=200,
-        conversation_reuse=1000,
-    )
-    assert {one.url: one.score for one in ranked} == {"b": 100, "a": 100 - 0.5 * 1000 * 0.5}
-
-
 def test_expected_tokens_count_like_matched_ones() -> None:
     candidates = Candidate("a", 16, 0, 1), Candidate("b", 0, 0, 2, expected_tokens=32)
     assert urls("longest-prefix", *candidates) == "ba"
@@ -134,7 +96,7 @@ def test_expected_tokens_count_like_matched_ones() -> None:
 def home(key: bytes, **loads: float) -> str:
     """Return the best of workers that have nothing of a prompt whose new content has this key."""
     workers = [Candidate(name, 0, load, 0) for name, load in loads.items()]
-    ranked = rank("longest-prefix", workers, load_weight=0.5, prompt_tokens=PROMPT, new_key=key)
+    ranked = rank("longest-prefix", workers, prompt_tokens=PROMPT, new_key=key)
     return ranked[0].url
 
 
@@ -151,7 +113,7 @@ def test_new_content_has_one_home_unless_that_has_more_load() -> None:
 def test_the_home_of_new_content_is_one_of_those_that_have_most() -> None:
     workers = [Candidate(name, 16 * (name in "bc"), 0, 0) for name in "abcd"]
     first = {
-        rank("longest-prefix", workers, load_weight=1, new_key=b"%d" % number)[0].url
+        rank("longest-prefix", workers, prompt_tokens=PROMPT, new_key=b"%d" % number)[0].url
         for number in range(100)
     }
     assert first == {"b", "c"}
@@ -201,7 +163,7 @@ candidates = st.lists(
 def test_every_worker_is_ranked_and_unhealthy_ones_come_last(
     workers: list[Candidate], policy: Policy, key: bytes
 ) -> None:
-    ranked = rank(policy, workers, load_weight=1, first_key=key, new_key=key)
+    ranked = rank(policy, workers, first_key=key, new_key=key)
     assert sorted(one.url for one in ranked) == sorted(one.url for one in workers)
     is_healthy = {one.url: one.is_healthy for one in workers}
     health = [is_healthy[one.url] for one in ranked]

@@ -39,8 +39,8 @@ def test_a_request_that_fails_leaves_nothing(worker: Worker) -> None:
 
 def test_a_request_is_a_part_of_a_conversation_until_its_response(worker: Worker) -> None:
     with worker.computing(500), worker.computing(100, new_part=0.25):
-        assert worker.new_parts == 1.25
-    assert worker.new_parts == 0
+        assert (worker.waiting, worker.new_parts) == (2, 1.25)
+    assert (worker.waiting, worker.new_parts) == (0, 0)
 
 
 def test_blocks_are_expected_until_they_are_removed(worker: Worker) -> None:
