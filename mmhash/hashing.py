@@ -31,9 +31,7 @@ _CHUNK = 64
 _MIN_CHUNK = 8
 
 
-def digest(
-    data: Any, *, algorithm: str = "blake3", threads: int | None = None, copy: bool = True
-) -> Digest:
+def digest(data: Any, *, algorithm: str = "blake3", threads: int | None = None) -> Digest:
     """Return the digest of the bytes of `data`.
 
     The bytes are the elements in C order, little-endian; for an image, its pixels.
@@ -43,7 +41,6 @@ def digest(
             or a handle of mmhash.transport.
         algorithm: `"blake3"`, what `b3sum` prints, or `"xxh3"`, for input that you trust.
         threads: The number of threads; by default one below 1 MiB, and all cores above.
-        copy: False refuses an input that cannot be read in place.
 
     >>> str(digest(b"abc"))
     'blake3:6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85'
@@ -51,8 +48,8 @@ def digest(
     True
     """
     chosen = check_algorithm(algorithm)
-    view = read_view(data, copy)
-    return unchecked_digest(chosen, hash_view(view, chosen, None, threads, copy, framed=False))
+    view = read_view(data)
+    return unchecked_digest(chosen, hash_view(view, chosen, None, threads, framed=False))
 
 
 def key(
@@ -61,7 +58,6 @@ def key(
     algorithm: str = "blake3",
     tenant: bytes | None = None,
     threads: int | None = None,
-    copy: bool = True,
 ) -> Digest:
     """Return the key of one item: its digest framed with its kind, dtype and shape.
 
@@ -71,7 +67,6 @@ def key(
         tenant: 32 secret bytes: keys of different tenants never collide, and cannot be guessed
             without the secret.
         threads: The number of threads, as in `digest()`.
-        copy: False refuses an input that cannot be read in place.
 
     >>> pixels = np.zeros((2, 3), np.float16)
     >>> key(pixels) == key(pixels.copy())
@@ -81,9 +76,9 @@ def key(
     """
     chosen = check_algorithm(algorithm)
     if not isinstance(item, LISTS):
-        view = read_view(item, copy)
-        return unchecked_digest("blake3", hash_view(view, chosen, tenant, threads, copy))
-    (item_key,) = _begin([item], Options(chosen, tenant, threads, copy)).wait()
+        view = read_view(item)
+        return unchecked_digest("blake3", hash_view(view, chosen, tenant, threads))
+    (item_key,) = _begin([item], Options(chosen, tenant, threads)).wait()
     return item_key
 
 
@@ -116,7 +111,6 @@ def keys(
     algorithm: str = ...,
     tenant: bytes | None = ...,
     threads: int | None = ...,
-    copy: bool = ...,
     wait: Literal[True] = ...,
 ) -> list[Digest]: ...
 @overload
@@ -126,7 +120,6 @@ def keys(
     algorithm: str = ...,
     tenant: bytes | None = ...,
     threads: int | None = ...,
-    copy: bool = ...,
     wait: Literal[False],
 ) -> PendingKeys: ...
 def keys(
@@ -135,7 +128,6 @@ def keys(
     algorithm: str = "blake3",
     tenant: bytes | None = None,
     threads: int | None = None,
-    copy: bool = True,
     wait: bool = True,
 ) -> list[Digest] | PendingKeys:
     """Return the key of each item of a list; an error message names the item's number.
@@ -150,7 +142,6 @@ def keys(
         algorithm: The algorithm of the digests.
         tenant: 32 secret bytes, as in `key()`.
         threads: The number of threads for an item, as in `digest()`.
-        copy: False refuses an input that cannot be read in place.
         wait: False returns `PendingKeys` without waiting for a GPU; its `wait()` returns the keys.
 
     >>> keys([b"abc", b"def"]) == [key(b"abc"), key(b"def")]
@@ -161,7 +152,7 @@ def keys(
             f"keys() takes a list of items, not one {type(items).__name__}: use key(), or cut a"
             " bundle with split()"
         )
-    pending = _begin(items, Options(check_algorithm(algorithm), tenant, threads, copy), "item {}: ")
+    pending = _begin(items, Options(check_algorithm(algorithm), tenant, threads), "item {}: ")
     return pending.wait() if wait else pending
 
 
@@ -232,7 +223,7 @@ def _begin_bundle(bundle: Bundle, options: Options) -> PendingKeys | None:
         contiguous = type(feature) is np.ndarray and feature.flags.c_contiguous
     if not (contiguous and bounds[-1] and all(size == 1 for size in feature.shape[: bundle.dim])):
         return None
-    view = view_of(feature, copy=options.copy)
+    view = view_of(feature)
     if isinstance(view.data, DeviceBytes):
         return _launch_bundle(bundle, view, view.data, options)
     row = len(view.data) // bounds[-1]

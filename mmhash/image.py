@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from mmhash.errors import InputError, InputTypeError, InputValueError, LimitError, is_shortage
 from mmhash.fields import field
-from mmhash.memory import check_copy
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -40,17 +39,12 @@ DAMAGE = (
 )
 
 
-# Of a pixel; other modes have as many as 8, or more.
-_BITS = {"1": 1, "RGB": 24, "RGBA": 32, "CMYK": 32, "I": 32, "F": 32}
-
-
 def read_image(
-    image: "Image.Image", *, max_pixels: int | None = None
+    image: "Image.Image", *, max_pixels: int = PILLOW_MAX_PIXELS
 ) -> tuple[int, bytes | bytearray, bytes]:
     """Return the number of frames, the pixels of all, and their descriptions as in the spec.
 
-    The image is left at its first frame. The limit, and that the machine has the memory for all
-    pixels, are checked before pixels are read.
+    The image is left at its first frame. The limit is checked before pixels are read.
     """
     try:
         count = _walk(image, max_pixels)
@@ -66,13 +60,13 @@ def read_image(
         raise InputValueError("the image is truncated or damaged: it cannot be decoded") from error
 
 
-def _walk(image: "Image.Image", max_pixels: int | None) -> int:
+def _walk(image: "Image.Image", max_pixels: int) -> int:
     """Visit all frames, and return their number.
 
     All are visited before the first is read, because a later frame of a GIF can enlarge the whole,
     and Pillow keeps the larger size: otherwise the same image would have two keys.
     """
-    count = pixels = nbytes = 0
+    count = pixels = 0
     while True:
         try:
             image.seek(count)
@@ -80,9 +74,7 @@ def _walk(image: "Image.Image", max_pixels: int | None) -> int:
             return count
         count += 1
         pixels += image.width * image.height
-        nbytes += image.width * image.height * _BITS.get(image.mode, 8) // 8
-        check_copy("an image", nbytes)  # 16 kB of GIF can be 70 GB
-        if max_pixels is not None and pixels > max_pixels:
+        if pixels > max_pixels:
             raise LimitError(f"the image has more than {max_pixels} pixels, all frames together")
 
 

@@ -49,7 +49,6 @@ class Options(NamedTuple):
     algorithm: Algorithm
     tenant: bytes | None
     threads: int | None
-    copy: bool
 
 
 class Group:
@@ -87,7 +86,7 @@ class Group:
 
         If the GPU cannot hash, the tensors are copied to the host and hashed there, now.
         """
-        algorithm, tenant, _, _ = self.options
+        algorithm, tenant, _ = self.options
         frames = None
         if framed:
             secret = None if tenant is None else tenant_key(tenant)
@@ -96,7 +95,7 @@ class Group:
         try:
             pending = cuda.hash_segments(self.device, segments, algorithm, frames=frames)
         except DeviceError as error:
-            _check_copy_to_host(self.device, error, self.options.copy)
+            _warn_of_copies(self.device, error)
             results = self._hash_on_host(framed)
             return lambda: results
 
@@ -109,7 +108,7 @@ class Group:
         return collect
 
     def _hash_on_host(self, framed: bool) -> list[bytes]:
-        algorithm, tenant, threads, _ = self.options
+        algorithm, tenant, threads = self.options
         digests = [hash_raw(data, algorithm, threads) for data in self._copies()]
         for check_lease in self.lease_checks:
             check_lease()
@@ -137,7 +136,7 @@ class Leaves:
     """The leaves of a list of items, with the keys that are known already."""
 
     def __init__(self, options: Options) -> None:
-        self._options, self._copy = options, options.copy
+        self._options = options
         # An error of the tenant names no item.
         self._frame = new_framer(options.algorithm, options.tenant)
         self._hash: Callable[[FlatBuffer], bytes] = (
@@ -160,7 +159,7 @@ class Leaves:
             if depth == MAX_DEPTH:
                 raise InputValueError(f"lists are nested deeper than {MAX_DEPTH}")
             return [self.add(part, depth + 1) for part in item]
-        view = read_view(item, self._copy)
+        view = read_view(item)
         name, dtype, shape, data, extra, check_lease = view
         if isinstance(data, DeviceBytes):
             group = self._group(data.device)
@@ -239,18 +238,17 @@ class Leaves:
         return self._keys
 
 
-def hash_view(  # noqa: PLR0917  (each is asked for: an object of them would take longer)
+def hash_view(
     view: Members,
     algorithm: Algorithm,
     tenant: bytes | None,
     threads: int | None,
-    copy: bool,
     framed: bool = True,
 ) -> bytes:
     """Return the bytes of one leaf's key, or of its digest if not `framed`."""
     kind, dtype, shape, data, extra, check_lease = view
     if isinstance(data, DeviceBytes):
-        group = Group(data.device, Options(algorithm, tenant, threads, copy))
+        group = Group(data.device, Options(algorithm, tenant, threads))
         group.add(0, view, data)
         return group.launch(framed=framed)()[0]
     content = hash_raw(data, algorithm, threads)
@@ -264,13 +262,8 @@ def hash_view(  # noqa: PLR0917  (each is asked for: an object of them would tak
 _warned: set[str] = set()
 
 
-def _check_copy_to_host(device: int, error: DeviceError, copy: bool) -> None:
-    """Warn once that a GPU cannot hash, so that its tensors are copied; refuse it if not `copy`."""
-    if not copy:
-        raise InputValueError(
-            f"a tensor on GPU {device} cannot be read in place, and copy=False forbids a copy:"
-            f" {error}"
-        ) from error
+def _warn_of_copies(device: int, error: DeviceError) -> None:
+    """Warn once that a GPU cannot hash, so that its tensors are copied."""
     reason = f"GPU {device} cannot hash ({error}): tensors on it are copied to the host"
     if reason not in _warned:
         _warned.add(reason)
@@ -278,7 +271,7 @@ def _check_copy_to_host(device: int, error: DeviceError, copy: bool) -> None:
 
 
 def _level_of_caller() -> int:
-    """Return the `stacklevel` of the code that called the library, from `_check_copy_to_host`."""
+    """Return the `stacklevel` of the code that called the library, from `_warn_of_copies`."""
     level, frame = 1, sys._getframe(1)  # Python 3.12 has `skip_file_prefixes` for this
     while frame.f_back and (frame.f_globals.get("__package__") or "").startswith("mmhash"):
         level, frame = level + 1, frame.f_back

@@ -14,7 +14,6 @@ import numpy as np
 
 from mmhash.dtypes import ITEM_SIZE
 from mmhash.errors import DeviceError, InputTypeError, InputValueError, MMHashError
-from mmhash.memory import need_copy
 from mmhash.states import FlatBuffer
 
 if TYPE_CHECKING:
@@ -59,8 +58,8 @@ def is_tensor_type(kind: Any) -> bool:
     return tensor is not None and issubclass(kind, tensor)
 
 
-def read_tensor(tensor: "torch.Tensor", copy: bool, at_once: bool) -> Content:
-    """Return the dtype, shape and bytes of a tensor; without `copy`, one to copy is refused.
+def read_tensor(tensor: "torch.Tensor", at_once: bool) -> Content:
+    """Return the dtype, shape and bytes of a tensor.
 
     If they are hashed `at_once`, the bytes of a short tensor are a copy.
     """
@@ -70,7 +69,7 @@ def read_tensor(tensor: "torch.Tensor", copy: bool, at_once: bool) -> Content:
         dtype, is_complex = _tensor_dtype(tensor.dtype)
         shape, on_gpu = tensor.shape, tensor.is_cuda
         if not on_gpu and not tensor.is_cpu:
-            tensor = _fetch(tensor, copy)
+            tensor = _fetch(tensor)
         nbytes, is_packed, address = tensor.nbytes, tensor.is_contiguous(), tensor.data_ptr()
         if nbytes:
             storage = tensor.untyped_storage()
@@ -78,11 +77,9 @@ def read_tensor(tensor: "torch.Tensor", copy: bool, at_once: bool) -> Content:
             if not address or address - storage.data_ptr() + length > storage.nbytes():
                 raise InputValueError(_NO_MEMORY)  # noqa: TRY301
         if tensor.is_neg() or (is_complex and tensor.is_conj()):
-            need_copy("a lazily conjugated or negated tensor", copy, nbytes)
             tensor = tensor.resolve_conj().resolve_neg()
             is_packed, address = tensor.is_contiguous(), tensor.data_ptr()
         if not is_packed:
-            need_copy("a tensor that is not contiguous", copy, nbytes)
             tensor = _in_c_order(tensor.detach())
             address = tensor.data_ptr()
         if on_gpu:
@@ -96,11 +93,10 @@ def read_tensor(tensor: "torch.Tensor", copy: bool, at_once: bool) -> Content:
         raise _why_unreadable(tensor, error) from error
 
 
-def _fetch(tensor: "torch.Tensor", copy: bool) -> "torch.Tensor":
+def _fetch(tensor: "torch.Tensor") -> "torch.Tensor":
     """Copy a tensor from a device that is no GPU of CUDA."""
     if tensor.is_meta:
         raise InputTypeError("a meta tensor holds no bytes")
-    need_copy(f"a tensor on {tensor.device}", copy)
     return tensor.cpu()
 
 

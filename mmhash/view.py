@@ -17,7 +17,6 @@ import numpy as np
 
 from mmhash.dtypes import ITEM_SIZE
 from mmhash.errors import DeviceError, InputTypeError, InputValueError
-from mmhash.memory import need_copy
 from mmhash.pil_image import is_image, read_pil_image
 from mmhash.states import FlatBuffer
 from mmhash.torch_tensor import DeviceBytes, is_tensor_type, read_tensor
@@ -65,45 +64,41 @@ Members = tuple[
 """The members of a View. To make a View of them takes as long as to read a short array."""
 
 
-def view_of(item: Any, *, copy: bool = True) -> View:
-    """Return the view of `item`: its metadata and the location of its bytes.
-
-    With `copy=False`, an input whose bytes are not contiguous, in C order and little-endian is
-    refused instead of copied.
-    """
-    kind, dtype, shape, data, extra, check_lease = read_view(item, copy, at_once=False)
+def view_of(item: Any) -> View:
+    """Return the view of `item`: its metadata and the location of its bytes."""
+    kind, dtype, shape, data, extra, check_lease = read_view(item, at_once=False)
     # A tensor's shape is of torch's own class, which is not JSON.
     return View(kind, dtype, tuple(shape), data, extra, check_lease)
 
 
-def read_view(item: Any, copy: bool, at_once: bool = True) -> Members:
+def read_view(item: Any, at_once: bool = True) -> Members:
     """Return the members of the view of `item`, whose bytes the caller hashes `at_once`."""
     kind = item.__class__
     if kind is np.ndarray:
-        return _read_array(item, copy)
+        return _read_array(item)
     if kind is bytes:
         return "bytes", "", (), memoryview(item), b"", None
     if is_tensor_type(kind):
-        dtype, shape, data = read_tensor(item, copy, at_once)
+        dtype, shape, data = read_tensor(item, at_once)
         return "tensor", dtype, shape, data, b"", None
     if isinstance(item, (bytes, bytearray, memoryview, mmap.mmap, array)):
-        return _read_buffer(_buffer_of(item), copy)
+        return _read_buffer(_buffer_of(item))
     if isinstance(item, (np.ndarray, np.generic)):
-        return _read_array(np.asanyarray(item), copy)
+        return _read_array(np.asanyarray(item))
     if is_image(item):
-        return _read_image(item, copy)
+        return _read_image(item)
     if hasattr(item, "__mmhash_view__"):  # a handle of mmhash.transport, opened here
         view: View = item.__mmhash_view__()
         return view
     if hasattr(item, "__dlpack__") and hasattr(item, "__dlpack_device__"):
-        return _read_dlpack(item, copy)
+        return _read_dlpack(item)
     if item is not None and not isinstance(item, (str, list, tuple)):
         try:
             buffer = _buffer_of(item)
         except TypeError:
             pass
         else:
-            return _read_buffer(buffer, copy)
+            return _read_buffer(buffer)
     raise InputTypeError(_why_refused(item))
 
 
@@ -143,17 +138,16 @@ def _buffer_of(item: Any) -> memoryview:
         raise InputValueError(f"the buffer of this {name} cannot be read: {error}") from error
 
 
-def _read_buffer(buffer: memoryview, copy: bool) -> Members:
-    return "bytes", "", (), _flat_buffer(buffer, copy), b"", None
+def _read_buffer(buffer: memoryview) -> Members:
+    return "bytes", "", (), _flat_buffer(buffer), b"", None
 
 
-def _flat_buffer(buffer: memoryview, copy: bool) -> memoryview:
+def _flat_buffer(buffer: memoryview) -> memoryview:
     if _has_addresses(buffer.format):
         raise InputTypeError(
             "a buffer of object pointers or other addresses has no content: hash what is at them"
         )
     if not buffer.c_contiguous:
-        need_copy("a buffer that is not C-contiguous", copy, buffer.nbytes)
         return memoryview(buffer.tobytes())
     if buffer.nbytes == 0:
         return memoryview(b"")
@@ -180,7 +174,7 @@ def _dtype_name(dtype: np.dtype[Any]) -> str:
     return dtype.name
 
 
-def _read_array(values: np.ndarray[Any, Any], copy: bool) -> Members:
+def _read_array(values: np.ndarray[Any, Any]) -> Members:
     if type(values) is not np.ndarray:
         if isinstance(values, np.ma.MaskedArray):
             raise InputTypeError(
@@ -190,28 +184,24 @@ def _read_array(values: np.ndarray[Any, Any], copy: bool) -> Members:
     dtype = values.dtype
     name = _dtype_name(dtype)
     if dtype.byteorder == ">":
-        need_copy("a big-endian array", copy, values.nbytes)
         values = values.byteswap()
     try:
         data = values.data.cast("B")
     except (TypeError, ValueError):  # not in C order, empty, or of a dtype that has no buffer
-        data = _flat_array(values, copy)
+        data = _flat_array(values)
     return "tensor", name, values.shape, data, b"", None
 
 
-def _flat_array(values: np.ndarray[Any, Any], copy: bool) -> memoryview:
-    if not values.flags.c_contiguous:
-        need_copy("an array that is not C-contiguous", copy, values.nbytes)
-        values = np.ascontiguousarray(values)
-    return values.reshape(-1).view(np.uint8).data
+def _flat_array(values: np.ndarray[Any, Any]) -> memoryview:
+    return np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
 
 
-def _read_dlpack(item: Any, copy: bool) -> Members:
+def _read_dlpack(item: Any) -> Members:
     """Read an array with numpy if it is on the host and numpy has its dtype, else with torch."""
     name = f"{type(item).__module__}.{type(item).__qualname__}"
     if item.__dlpack_device__()[0] in _DLPACK_HOST_DEVICES:
         with suppress(BufferError, RuntimeError):  # torch is next
-            return _read_array(np.from_dlpack(item), copy)
+            return _read_array(np.from_dlpack(item))
     try:
         from torch.utils.dlpack import from_dlpack  # noqa: PLC0415  (numpy cannot read it)
 
@@ -223,11 +213,10 @@ def _read_dlpack(item: Any, copy: bool) -> Members:
     # torch asserts that it was built for the device.
     except (AssertionError, BufferError, RuntimeError) as error:
         raise DeviceError(f"cannot read a {name}: neither numpy nor torch can") from error
-    dtype, shape, data = read_tensor(tensor, copy, at_once=False)
+    dtype, shape, data = read_tensor(tensor, at_once=False)
     return "tensor", dtype, shape, data, b"", None
 
 
-def _read_image(image: "Image.Image", copy: bool) -> Members:
-    need_copy("a PIL image", copy)
+def _read_image(image: "Image.Image") -> Members:
     pixels, extra = read_pil_image(image)
     return "image", "", (1,), pixels, extra, None

@@ -103,6 +103,11 @@ def listed(name: str, values: Any) -> list[Any]:
     return list(values)
 
 
+def unpacked(values: Any) -> Any:
+    """Return an array or a tensor as a list; any other value as it is."""
+    return values.tolist() if hasattr(type(values), "tolist") else values
+
+
 def iterated(name: str, values: Any) -> list[Any]:
     """Return the values of an iterable, as a list."""
     if not isinstance(values, Iterable) or isinstance(

@@ -28,7 +28,6 @@ from mmhash.engines.engine import (
 )
 from mmhash.engines.releases import Range, Releases
 from mmhash.errors import InputTypeError, InputValueError
-from mmhash.memory import array_as_list
 from mmhash.pil_image import is_image
 from mmhash.view import bytes_of, view_of
 
@@ -242,9 +241,7 @@ def _places(span: RoutingSpan, count: int) -> Sequence[int]:
     stop = min(span.offset + span.length, count)
     if span.is_embed is None:
         return range(span.offset, stop)
-    with checks.readable("is_embed"):
-        mask = array_as_list("is_embed", span.is_embed, checks.MAX_TOKENS)
-    mask = checks.listed("is_embed", mask)[: stop - span.offset]
+    mask = checks.listed("is_embed", checks.unpacked(span.is_embed))[: stop - span.offset]
     if any(type(is_set) not in {bool, int} for is_set in mask):
         raise InputTypeError("is_embed holds True or False")
     places = [span.offset + index for index, is_set in enumerate(mask) if is_set]

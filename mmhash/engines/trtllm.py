@@ -14,7 +14,6 @@ from mmhash.engines import checks
 from mmhash.engines.engine import Engine, Step, caller_field, hash_field
 from mmhash.engines.releases import Range, Releases
 from mmhash.errors import InputError, InputTypeError, InputValueError
-from mmhash.memory import in_c_order
 from mmhash.pil_image import is_image
 from mmhash.torch_tensor import is_tensor
 
@@ -234,7 +233,7 @@ def _array(values: np.ndarray[Any, Any]) -> _Pieces:
     if values.dtype.hasobject:
         raise InputTypeError("an object array holds pointers, not content: convert its elements")
     # Gives a 0-d array one dimension: to the engine it is an array of one element.
-    values = in_c_order(values)
+    values = np.ascontiguousarray(values)
     yield b"".join(
         (
             b"\x11",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mmhash.digest import Digest
 from mmhash.errors import InputTypeError, InputValueError, LimitError, MMHashError, is_shortage
 from mmhash.framing import frame
-from mmhash.image import FORMATS, PILLOW_MAX_PIXELS, read_image, read_orientation
+from mmhash.image import FORMATS, read_image, read_orientation
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -35,8 +35,7 @@ class DecodedImage(NamedTuple):
 def read_image_file(file: BufferedReader) -> DecodedImage:
     """Decode the image in `file`; one of too many pixels in all frames is a LimitError."""
     with open_image(file) as image:
-        content = read_image(image, max_pixels=PILLOW_MAX_PIXELS)
-        return DecodedImage(*content, read_orientation(image))
+        return DecodedImage(*read_image(image), read_orientation(image))
 
 
 @contextmanager

@@ -6,12 +6,10 @@ Frames are counted and their pixels summed before the first of them is kept.
 import base64
 import json
 import struct
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import mmhash
 from mmhash.engines.registry import find
 from mmhash.errors import LimitError
 from mmhash.prompts.media import MediaReader
@@ -52,15 +50,3 @@ def test_a_gif_in_a_request_to_plan_is_refused() -> None:
     reader = MediaReader(request, {}, of="pixels", tenant=None, model_type="qwen2_vl")
     with pytest.raises(LimitError, match="more than 178956970 pixels, all frames together"):
         reader.read(request.places[0].source)
-
-
-def test_a_file_that_takes_more_than_all_memory_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mmhash.memory._machine_bytes", lambda: 20_000_000)
-    small, large = tmp_path / "small.gif", tmp_path / "large.gif"
-    small.write_bytes(gif(*[(1, 1)] * 4, screen=(1000, 1000)))
-    large.write_bytes(gif(*[(1, 1)] * 40, screen=(1000, 1000)))
-    mmhash.key_file(small, of="pixels")
-    with pytest.raises(LimitError, match="an image takes more memory than there is"):
-        mmhash.key_file(large, of="pixels")

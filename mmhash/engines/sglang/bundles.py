@@ -13,7 +13,6 @@ from mmhash.engines import checks
 from mmhash.engines.releases import is_since
 from mmhash.engines.sglang.releases import LATEST, RELEASES
 from mmhash.errors import InputTypeError, InputValueError
-from mmhash.memory import array_as_list
 from mmhash.torch_tensor import is_tensor
 
 # The first releases that split, that do so without a grid, that split rows of patches, and that do
@@ -177,7 +176,7 @@ def _numbers(grid: Any) -> list[list[int]]:
 
 
 def _listed(values: Any) -> list[Any]:
-    return checks.listed("a grid", array_as_list("a grid", values, checks.MAX_TOKENS))
+    return checks.listed("a grid", checks.unpacked(values))
 
 
 def _patch_bounds(counts: Any, items: int) -> list[int] | None:
@@ -185,7 +184,7 @@ def _patch_bounds(counts: Any, items: int) -> list[int] | None:
         return None
     try:
         flat = counts.reshape(-1) if hasattr(counts, "reshape") else counts
-        counted = [array_as_list("num_patches", number, 1) for number in _listed(flat)]
+        counted = [checks.unpacked(number) for number in _listed(flat)]
         numbers = [checks.whole("num_patches", number, None) for number in counted]
     except InputTypeError:
         raise InputValueError("num_patches has a whole number for each item") from None

@@ -15,7 +15,6 @@ from mmhash.engines.engine import Server
 from mmhash.engines.sglang.gpu_kernel import gpu_hash
 from mmhash.engines.sglang.releases import LATEST, RELEASES, is_rust, require
 from mmhash.errors import InputTypeError
-from mmhash.memory import check_copy
 from mmhash.torch_tensor import is_tensor
 from mmhash.view import bytes_of, view_of
 
@@ -122,6 +121,5 @@ def tensor_bytes(tensor: "torch.Tensor", *, is_copied: bool = False) -> memoryvi
     if tensor.is_conj() or tensor.is_neg():
         raise InputTypeError("sglang takes no lazily conjugated or negated tensor: resolve it")
     if tensor.dtype is torch.bool and (is_copied or not tensor.is_contiguous()):
-        check_copy("a tensor that is not contiguous", tensor.nbytes)
         tensor = tensor.clone(memory_format=torch.contiguous_format)
     return bytes_of(tensor)

@@ -16,7 +16,6 @@ from mmhash.engines import checks
 from mmhash.engines.sglang.features import tensor_bytes
 from mmhash.engines.sglang.releases import LATEST, RELEASES, require
 from mmhash.errors import InputTypeError, InputValueError
-from mmhash.memory import in_c_order
 from mmhash.pil_image import is_image
 from mmhash.torch_tensor import is_tensor
 from mmhash.view import bytes_of
@@ -43,7 +42,7 @@ def content_hash(media: Any) -> str:
         return _hash_fields(b"torch", str(media.dtype).encode(), shape, content)
     if isinstance(media, np.ndarray):
         _check_array(media)
-        media = in_c_order(media)  # gives a 0-d array a dimension, as in the engine
+        media = np.ascontiguousarray(media)  # gives a 0-d array a dimension, as in the engine
         shape = json.dumps(list(media.shape)).encode()
         return _hash_fields(b"numpy", media.dtype.str.encode(), shape, media.tobytes())
     if isinstance(media, (bytes, bytearray, memoryview)):
@@ -194,7 +193,7 @@ def _canonical(value: Any) -> Any:  # noqa: PLR0912  (a case a type)
             }
         case np.ndarray():
             _check_array(value)
-            array = in_c_order(value)
+            array = np.ascontiguousarray(value)
             return _tensor_identity("numpy_array", array.dtype.str, array.shape, array.tobytes())
         case Mapping():
             pairs = [[_canonical(key), _canonical(item)] for key, item in value.items()]

@@ -16,7 +16,6 @@ from mmhash.digest import Digest
 from mmhash.engines import checks
 from mmhash.engines.vllm.releases import LATEST, RELEASES, Recipe
 from mmhash.errors import InputTypeError, InputValueError
-from mmhash.memory import check_copy
 from mmhash.pil_image import is_image
 from mmhash.torch_tensor import is_tensor
 
@@ -330,7 +329,6 @@ def _array(values: np.ndarray[Any, Any]) -> dict[str, Any]:
     elif values.flags.c_contiguous:
         data = values.reshape(-1).view(np.uint8).data
     else:
-        check_copy("an array that is not C-contiguous", values.nbytes)
         data = values.tobytes()
     return {"dtype": values.dtype.str, "shape": values.shape, "data": data}
 
@@ -342,7 +340,6 @@ def _tensor(tensor: "torch.Tensor") -> Any:
         tensor = tensor.cpu()
         if tensor.dtype is not torch.bfloat16:
             return tensor.numpy()
-        check_copy("a tensor of bfloat16", tensor.nbytes)
         return {
             "original_dtype": str(tensor.dtype),
             "original_shape": tuple(tensor.shape),

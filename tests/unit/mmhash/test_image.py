@@ -97,11 +97,6 @@ def test_a_truncated_image_is_refused(kind: str) -> None:
         mmhash.key(truncated)
 
 
-def test_an_image_is_always_a_copy() -> None:
-    with pytest.raises(InputValueError, match="copy=False"):
-        mmhash.key(image(), copy=False)
-
-
 def test_a_gif_that_grows_has_one_content() -> None:
     """Pillow keeps the larger size when it goes back to the first frame."""
     small, large = Image.new("RGB", (4, 4), "red"), Image.new("RGB", (9, 7), "blue")

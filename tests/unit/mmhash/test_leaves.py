@@ -7,13 +7,13 @@ import torch
 import mmhash
 from mmhash import cuda
 from mmhash import leaves as leaves_module
-from mmhash.errors import DeviceError, InputValueError, TransportError
+from mmhash.errors import DeviceError, TransportError
 from mmhash.leaves import Leaves, Options
 from mmhash.torch_tensor import DeviceBytes
 from mmhash.view import View
 
 NOISE = torch.from_numpy(np.random.default_rng(5).integers(0, 256, 10_000, dtype=np.uint8))
-OPTIONS = Options("blake3", None, None, True)
+OPTIONS = Options("blake3", None, None)
 
 
 class OnGpu:
@@ -78,14 +78,6 @@ def test_keys_of_a_list_on_two_devices(fails: bool, monkeypatch: pytest.MonkeyPa
 
 def fail(*_: object, **__: object) -> None:
     raise DeviceError("no GPU")
-
-
-def test_no_copy_is_made_of_what_a_gpu_cannot_hash_if_none_is_allowed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(cuda, "hash_segments", fail)
-    with pytest.raises(InputValueError, match="copy=False forbids a copy: no GPU"):
-        keys_of([OnGpu(0, 100)], OPTIONS._replace(copy=False))
 
 
 @pytest.mark.parametrize("fails", [False, True])

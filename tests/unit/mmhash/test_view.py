@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import mmhash
-from mmhash import DeviceError, InputTypeError, InputValueError
+from mmhash import DeviceError, InputTypeError
 from mmhash.dtypes import ITEM_SIZE
 from mmhash.torch_tensor import HOST, copy_bytes, locate_list
 from mmhash.view import read_view, view_of
@@ -75,7 +75,7 @@ def test_every_dtype_of_the_spec(dtype: str) -> None:
         held.append(ARRAY.view(getattr(ml_dtypes, dtype)))
     assert held
     for values in held:
-        view = view_of(values, copy=False)
+        view = view_of(values)
         assert (view.kind, view.dtype, view.shape) == ("tensor", dtype, (48 // ITEM_SIZE[dtype],))
         assert view.data == BYTES  # type: ignore[comparison-overlap]
         assert same(values, held[0])
@@ -86,7 +86,7 @@ def test_every_dtype_of_the_spec(dtype: str) -> None:
 def test_every_shape(shape: tuple[int, ...], dtype: str) -> None:
     tensor = torch.zeros(shape, dtype=getattr(torch, dtype))
     assert view_of(tensor).shape == shape
-    assert view_of(tensor, copy=False).data.nbytes == tensor.nbytes
+    assert view_of(tensor).data.nbytes == tensor.nbytes
     if dtype == "float32":
         assert same(tensor, np.zeros(shape, np.float32))
 
@@ -184,22 +184,6 @@ def test_refused_by_name(make: Callable[[], Any], words: str) -> None:
             call(item)
 
 
-STRIDED = np.zeros((4, 6), np.float32)[:, ::2]
-
-
-@pytest.mark.parametrize(
-    "item",
-    [STRIDED, torch.from_numpy(STRIDED), np.zeros(3, ">f4"), torch.zeros(3, dtype=torch.complex64).conj(),
-     memoryview(BYTES)[::2]],
-)  # fmt: skip
-def test_without_a_copy(item: Any) -> None:
-    for call in (mmhash.digest, mmhash.key):
-        with pytest.raises(InputValueError, match="copy=False"):
-            call(item, copy=False)
-    with pytest.raises(InputValueError, match=r"item 0.*copy=False"):
-        mmhash.keys([item], copy=False)
-
-
 @pytest.mark.parametrize("nbytes", [0, 1024, 8 << 10, (8 << 10) + 2])
 @pytest.mark.parametrize("dtype", ["uint8", "bfloat16"])
 def test_short_tensors_have_the_bytes_of_long_ones(dtype: str, nbytes: int) -> None:
@@ -209,7 +193,7 @@ def test_short_tensors_have_the_bytes_of_long_ones(dtype: str, nbytes: int) -> N
     assert view[:3] == ("tensor", dtype, tuple(values.shape))
     assert type(view.shape) is tuple
     assert bytes(view.on_host()) == content.tobytes()
-    assert read_view(values, True)[:4] == (*view[:3], content.tobytes())
+    assert read_view(values)[:4] == (*view[:3], content.tobytes())
 
 
 def test_lists_that_are_not_located_together() -> None:
@@ -271,7 +255,7 @@ def test_a_list_is_located_as_its_tensors_are(
 
 @pytest.mark.parametrize("item", [BYTES, ARRAY, torch.arange(6).bfloat16(), ARRAY.reshape(6, 8)])
 def test_read_in_place(item: Any) -> None:
-    address = np.frombuffer(view_of(item, copy=False).data, np.uint8).ctypes.data
+    address = np.frombuffer(view_of(item).data, np.uint8).ctypes.data
     start = (
         item.data_ptr()
         if isinstance(item, torch.Tensor)
