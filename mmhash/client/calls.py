@@ -5,15 +5,15 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
+from os import PathLike
+from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from mmhash.arguments import check_choice, check_int, check_str
-from mmhash.client.exchange import RESPONSE_BASE, Request
-from mmhash.client.payload import Of, Payload, payload_of
+from mmhash.client.exchange import Payload, Request
 from mmhash.client.results import (
     Annotated,
     Blocks,
-    ExpectedItem,
     Item,
     PlannedPrompt,
     read_annotated,
@@ -28,11 +28,15 @@ from mmhash.engines.engine import Span
 from mmhash.engines.registry import split_names
 from mmhash.engines.releases import Fallback
 from mmhash.errors import InputTypeError, InputValueError
+from mmhash.io.files import map_file
+from mmhash.pil_image import is_image
 from mmhash.split import LISTS
+from mmhash.view import view_of
 
 T = TypeVar("T")
 
 By = Literal["source", "frames"]
+Of = Literal["bytes", "pixels"]
 
 # On a Unix socket, items from here on are passed in shared memory: below, a body is as fast.
 SHM_MIN_BYTES = 1 << 20
@@ -40,15 +44,6 @@ SHM_MIN_BYTES = 1 << 20
 BATCH_ITEM_MAX = 64 << 10
 # 100 items of that size are 8.4 MiB of JSON; the service accepts 16 by default.
 BATCH_MAX_ITEMS = 100
-
-# The maximum lengths of parts of responses: an item, the fields of an engine, the keys of a clip's
-# frames, an id, a block with its event id, and the plan of a prompt of 300 000 tokens.
-_ITEM_BYTES = 4 << 10
-_FRAMES_BYTES = 1024 * 70
-_ID_BYTES = 24
-_BLOCK_BYTES = 160
-_ANNOTATED_BYTES = 1 << 20
-_PLAN_BYTES = 64 << 20
 
 _JSON = "application/json"
 _Query = dict[str, str]
@@ -74,11 +69,10 @@ def hash_items(
     """Hash one item, or each of a list.
 
     Args:
-        items: Bytes, a numpy array, a torch tensor, a PIL image, the path of a file as a
-            `pathlib.Path`, or a list of these.
+        items: Bytes, a numpy array, a torch tensor, the path of a file as a `pathlib.Path`, or a
+            list of these.
         algorithm: The algorithm of the digests.
-        of: With `"pixels"`, bytes and files are images whose pixels are hashed; of PIL images they
-            always are.
+        of: With `"pixels"`, bytes and files are images whose pixels are hashed.
         engines: The engines whose request fields are wanted: `["sglang@0.5.23", "vllm"]`, or
             `"sglang@0.5.23,vllm"`.
         sign: Return a tag for the guard of the one engine in `engines`.
@@ -96,27 +90,20 @@ def hash_items(
     names = split_names(engines)
     query = _common_query(algorithm, names, sign, engine_fallback)
     item_list = items if isinstance(items, LISTS) else [items]
-    payloads = [payload_of(item, of) for item in item_list]
-    expected = [
-        ExpectedItem(algorithm, frozenset(names), one.kind, one.dtype, one.shape, one.nbytes)
-        for one in payloads
-    ]
+    payloads = [_payload(item, of) for item in item_list]
     groups = list(_groups([len(payload.content) for payload in payloads]))
-    item_limit = _ITEM_BYTES * (1 + len(names))
     requests = []
     for group in groups:
-        limit = RESPONSE_BASE + item_limit * len(group)
         if len(group) == 1:
-            requests.append(_item_request(query, payloads[group[0]], limit))
+            requests.append(_item_request(query, payloads[group[0]]))
         else:
             body = {"items": [_json_item(payloads[number]) for number in group]}
-            requests.append(_post_json("/hash", body, query, limit))
+            requests.append(_post_json("/hash", body, query))
 
     def read(bodies: list[bytes]) -> list[Item]:
         found: dict[int, Item] = {}
         for group, body in zip(groups, bodies, strict=True):
-            hashed = read_items(body, [expected[number] for number in group])
-            found.update(zip(group, hashed, strict=True))
+            found.update(zip(group, read_items(body), strict=True))
         return [found[number] for number in range(len(found))]
 
     return Call(requests, read)
@@ -228,10 +215,7 @@ def annotate(
         sign=int(bool(sign)),
         engine_fallback=engine_fallback,
     )
-    # The response has the request, perhaps escaped, and a hash and an item for each medium.
-    post = _post_json("/annotate", request, query, _ANNOTATED_BYTES, per_byte=4)
-    expected = ExpectedItem(check_algorithm(algorithm), frozenset({engine}))
-    return _call(post, lambda body: read_annotated(body, expected))
+    return _call(_post_json("/annotate", request, query), read_annotated)
 
 
 def plan(
@@ -281,9 +265,7 @@ def plan(
         request="true",
         engine_fallback=engine_fallback,
     )
-    # An image of a few bytes can stand for thousands of tokens, each with a block of its own.
-    post = _post_json("/plan", request, query, _PLAN_BYTES, per_byte=4)
-    return _call(post, read_plan)
+    return _call(_post_json("/plan", request, query), read_plan)
 
 
 def pad(
@@ -302,11 +284,9 @@ def pad(
         engine_fallback: With `"nearest-older"`, an unknown release gets the pad values of an older
             one; without, it is refused.
     """
-    ids = _ids(input_ids)
-    body = {"engine": engine, "input_ids": ids, "spans": _spans(spans)}
+    body = {"engine": engine, "input_ids": _ids(input_ids), "spans": _spans(spans)}
     body |= _present(engine_fallback=engine_fallback)
-    post = _post_json("/pad", body, {}, RESPONSE_BASE + _ID_BYTES * len(ids))
-    return _call(post, lambda body: read_padded(body, len(ids)))
+    return _call(_post_json("/pad", body, {}), read_padded)
 
 
 def blocks(
@@ -345,10 +325,12 @@ def blocks(
         engine_fallback: With `"nearest-older"`, an unknown release is answered by an older one, and
             `recipe` names it.
     """
-    ids = _ids(input_ids)
-    check_int("block_size", block_size, 1)
-    sizes = None if groups is None else list(groups)
-    body = {"engine": engine, "input_ids": ids, "block_size": block_size, "spans": _spans(spans)}
+    body = {
+        "engine": engine,
+        "input_ids": _ids(input_ids),
+        "block_size": check_int("block_size", block_size, 1),
+        "spans": _spans(spans),
+    }
     body |= _present(
         cache_salt=cache_salt,
         extra_key=extra_key,
@@ -357,17 +339,15 @@ def blocks(
         lora=lora,
         lora_path=lora_path,
         lookahead=lookahead,
-        groups=sizes,
+        groups=None if groups is None else list(groups),
         engine_fallback=engine_fallback,
     )
-    count = -(-len(ids) // block_size) * (1 + len(sizes or ()))
-    post = _post_json("/blocks", body, {}, RESPONSE_BASE + _BLOCK_BYTES * count)
-    return _call(post, lambda body: read_blocks(body, sizes))
+    return _call(_post_json("/blocks", body, {}), read_blocks)
 
 
 def info() -> Call[dict[str, Any]]:
     """Return the features and limits of the service."""
-    return _call(Request("GET", "/info", limit=1 << 20), read_info)
+    return _call(Request("GET", "/info"), read_info)
 
 
 def _call(request: Request, read: Callable[[bytes], T]) -> Call[T]:
@@ -388,17 +368,15 @@ def _hash_clip(  # noqa: PLR0917  (in the order of the methods' arguments)
 ) -> Call[Item]:
     names = split_names(engines)
     check_choice("by", by, "source", "frames")
-    payload = payload_of(source, "bytes")
+    payload = _payload(source, "bytes")
     if payload.kind != "bytes":
         raise InputTypeError(
             f"a {kind} is the bytes of its file, or a pathlib.Path, not {type(source).__name__}"
         )
-    limit = RESPONSE_BASE + _FRAMES_BYTES + _ITEM_BYTES * len(names)
     common = _common_query(check_algorithm(algorithm), names, sign, engine_fallback)
     query = {**common, **recipe, "of": "frames", "by": by}
-    post = Request("POST", "/hash", query, f"{kind}/x-any", payload.content, limit)
-    expected = ExpectedItem(algorithm, frozenset(names), kind if by == "source" else "list")
-    return _call(post, lambda body: read_items(body, [expected])[0])
+    post = Request("POST", "/hash", query, f"{kind}/x-any", payload.content)
+    return _call(post, lambda body: read_items(body)[0])
 
 
 def _groups(sizes: list[int]) -> Iterator[list[int]]:
@@ -416,18 +394,34 @@ def _groups(sizes: list[int]) -> Iterator[list[int]]:
         yield batch
 
 
-def _item_request(query: _Query, payload: Payload, limit: int) -> Request:
+def _payload(item: Any, of: Of) -> Payload:
+    """Return an item as it is sent; its bytes are not copied if they are on the host."""
+    if isinstance(item, PathLike):
+        with Path(item).open("rb") as file:
+            item = map_file(file) or file.read()
+    if is_image(item):
+        raise InputTypeError(
+            "a PIL image is not sent: give the bytes of its file with of='pixels', or hash it here"
+            " with mmhash.key()"
+        )
+    view = view_of(item)
+    if view.kind == "tensor":
+        return Payload("tensor", view.on_host(), view.dtype, view.shape)
+    return Payload("image" if of == "pixels" else "bytes", view.on_host())
+
+
+def _item_request(query: _Query, payload: Payload) -> Request:
     content_type = "application/octet-stream"
     if payload.kind == "image":
         content_type = "image/x-any"  # the service detects the format
         query = query | {"of": "pixels"}
     elif payload.kind == "tensor":
-        shape = ",".join(map(str, payload.shape or ()))
+        shape = ",".join(map(str, payload.shape))
         query = query | {"dtype": payload.dtype, "shape": shape}
     # The service decodes images in other processes: these are always sent.
     is_shareable = payload.kind != "image" and len(payload.content) >= SHM_MIN_BYTES
     shareable = payload if is_shareable else None
-    return Request("POST", "/hash", query, content_type, payload.content, limit, shareable)
+    return Request("POST", "/hash", query, content_type, payload.content, shareable)
 
 
 def _json_item(payload: Payload) -> dict[str, Any]:
@@ -436,7 +430,7 @@ def _json_item(payload: Payload) -> dict[str, Any]:
         "data": base64.b64encode(payload.content).decode(),
     }
     if payload.kind == "tensor":
-        item |= {"dtype": payload.dtype, "shape": list(payload.shape or ())}
+        item |= {"dtype": payload.dtype, "shape": list(payload.shape)}
     return item
 
 
@@ -461,8 +455,8 @@ def _given(**fields: Any) -> _Query:
     return {name: str(value) for name, value in _present(**fields).items()}
 
 
-def _post_json(path: str, body: Any, query: _Query, limit: int, per_byte: int = 0) -> Request:
-    """Return a request with JSON, whose response may be longer by `per_byte` for each byte."""
+def _post_json(path: str, body: Any, query: _Query) -> Request:
+    """Return a request with JSON."""
     try:
         # Not msgspec, which writes NaN as null and sets as lists.
         text = json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
@@ -470,7 +464,7 @@ def _post_json(path: str, body: Any, query: _Query, limit: int, per_byte: int = 
         raise InputTypeError(f"the request cannot be written as JSON: {error}") from None
     except (ValueError, RecursionError) as error:
         raise InputValueError(f"the request cannot be written as JSON: {error}") from None
-    return Request("POST", path, query, _JSON, memoryview(text), limit + per_byte * len(text))
+    return Request("POST", path, query, _JSON, memoryview(text))
 
 
 def _ids(input_ids: Any) -> list[int]:

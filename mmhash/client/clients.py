@@ -20,7 +20,7 @@ import mmhash
 from mmhash.arguments import check_int, check_seconds, check_str, header_value
 from mmhash.client import calls
 from mmhash.client.calls import Call
-from mmhash.client.exchange import Attempts, Request, ResponseReader
+from mmhash.client.exchange import Attempts, Request, body_of
 from mmhash.client.shared import SharedItems
 from mmhash.errors import ClosedError, InputTypeError, InputValueError, MMHashError, ServiceError
 from mmhash.forks import check_not_forked
@@ -196,10 +196,7 @@ class Client(_Common):
             attempts.named_errors(),
             self._http.stream(**options, content=attempts.timed(request.pieces())) as response,
         ):
-            reader = ResponseReader(request, response)
-            for chunk in attempts.timed(response.iter_raw()):
-                reader.append(chunk)
-            return reader.result()
+            return body_of(response, b"".join(attempts.timed(response.iter_bytes())))
 
 
 class AsyncClient(_Common):
@@ -293,16 +290,12 @@ class AsyncClient(_Common):
                 asyncio.timeout(seconds),
                 self._http.stream(**options, content=_awaited(request.pieces())) as response,
             ):
-                reader = ResponseReader(request, response)
-                async for chunk in response.aiter_raw():
-                    reader.append(chunk)
-                return reader.result()
+                return body_of(response, await response.aread())
 
 
 def _headers(api_key: str | None, tenant: str | None) -> dict[bytes, bytes]:
     headers = {
         b"Accept": b"application/json",
-        b"Accept-Encoding": b"identity",
         b"User-Agent": b"mmhash/" + mmhash.__version__.encode(),
     }
     if api_key is not None:

@@ -79,7 +79,7 @@ class SharedCopy:
             return None
         self._handle = handle
         if payload.kind == "tensor":
-            handle = handle | {"dtype": payload.dtype, "shape": list(payload.shape or ())}
+            handle = handle | {"dtype": payload.dtype, "shape": list(payload.shape)}
         body = msgspec.json.encode({"items": [{"kind": payload.kind, "shm": handle}]})
         query = {name: request.query[name] for name in request.query.keys() - {"dtype", "shape"}}
         return replace(

@@ -39,8 +39,6 @@ ITEMS = [
     torch.from_numpy(NOISE[:600]).view(torch.bfloat16),
     torch.from_numpy(NOISE).view(torch.float8_e5m2).reshape(-1, 16).T,
     torch.ones(20, dtype=torch.complex128),
-    IMAGE,
-    Image.fromarray(NOISE[: 3 << 20].reshape(1024, 1024, 3)),
 ]
 
 
@@ -114,16 +112,16 @@ def test_the_file_of_an_image_by_its_pixels(connect: Any, url: str) -> None:
     file = encoded(IMAGE)
     with connect(url) as client:
         (alone,) = client.hash(file, of="pixels")
-        beside = client.hash([file, IMAGE, NOISE[:9]], of="pixels")
+        beside = client.hash([file, NOISE[:9]], of="pixels")
         (by_bytes,) = client.hash(file)
-    assert alone.key == beside[0].key == beside[1].key == mmhash.key(IMAGE)
-    assert beside[2].key == mmhash.key(NOISE[:9])
+    assert alone.key == beside[0].key == mmhash.key(IMAGE)
+    assert beside[1].key == mmhash.key(NOISE[:9])
     assert by_bytes.key == mmhash.key(file)
 
 
 def test_what_has_no_bytes_is_refused_here(connect: Any, url: str) -> None:
     with connect(url) as client:
-        for item in ("text", [None]):
+        for item in ("text", [None], IMAGE):
             with pytest.raises(mmhash.InputTypeError):
                 client.hash(item)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import mmhash
+from tests.support.listening import serve_connections, stop_listening
 from tests.support.scripted import ScriptedServer
 
 pytestmark = pytest.mark.slow
@@ -110,29 +111,15 @@ def test_what_stays_refused_is_asked_once(connect: Any, status: int) -> None:
     assert (caught.value.status, caught.value.type) == (status, "about:blank")
 
 
-@pytest.mark.parametrize("content", [b"[1]", b"{", b'"x"', b"{}"])
-def test_a_problem_that_is_none_is_told_by_its_status(connect: Any, content: bytes) -> None:
-    with (
-        ScriptedServer((422, PROBLEM, content)) as server,
-        connect(server.url) as client,
-        pytest.raises(mmhash.ServiceError, match="422 Unprocessable") as caught,
-    ):
-        client.hash(CONTENT)
-    assert caught.value.type == "about:blank"
-
-
 @pytest.mark.parametrize(
     ("errors", "places"),
     [
         ([], ()),
         ([{"parameter": "of", "reason": "is unknown"}], ("of: is unknown",)),
         (
-            [{"pointer": "/items/0", "reason": "is missing"}, {"pointer": "", "reason": "is\n"}],
-            ("/items/0: is missing", "is\ufffd"),
+            [{"pointer": "/items/0", "reason": "is missing"}, {"pointer": "", "reason": "is odd"}],
+            ("/items/0: is missing", "is odd"),
         ),
-        ([{"parameter": 1, "reason": "x"}, {"reason": 2}, [], "a", None], ("x",)),
-        ({"parameter": "of"}, ()),
-        ([{"parameter": "a", "reason": "x" * 5000}] * 10, (f"a: {'x' * 997}",) * 8),
     ],
 )
 def test_the_error_has_the_places_of_a_problem(
@@ -150,23 +137,42 @@ def test_the_error_has_the_places_of_a_problem(
 
 
 def test_the_error_has_the_reason_of_a_problem(connect: Any) -> None:
-    problem = {"type": "urn:mmhash:problem:invalid-handle", "detail": "Wrong.", "reason": "no x\n"}
+    problem = {"type": "urn:mmhash:problem:invalid-handle", "detail": "Wrong.", "reason": "no x"}
     with (
         ScriptedServer((422, PROBLEM, json.dumps(problem).encode())) as server,
         connect(server.url) as client,
         pytest.raises(mmhash.ServiceError, match=r"Wrong\. \(no x") as caught,
     ):
         client.hash(CONTENT)
-    assert caught.value.errors == ("no x\ufffd",)
+    assert caught.value.errors == ("no x",)
 
 
-def test_a_good_answer_of_another_server_is_an_error(connect: Any) -> None:
+@pytest.mark.parametrize("content", [b"<html>Welcome", b'{"items": [{"kind": "bytes"}]}'])
+def test_a_good_answer_of_another_server_is_an_error(connect: Any, content: bytes) -> None:
     with (
-        ScriptedServer((200, {}, b"<html>Welcome")) as server,
+        ScriptedServer((200, {}, content)) as server,
         connect(server.url) as client,
         pytest.raises(mmhash.ServiceError, match="not JSON"),
     ):
         client.hash(CONTENT)
+
+
+def test_an_answer_that_comes_slowly_ends_with_the_timeout(connect: Any) -> None:
+    def drip(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        for _ in range(1000):
+            connection.sendall(b" ")
+            time.sleep(0.05)
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    serve_connections(listener, drip)
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    with (
+        connect(url, timeout_s=0.3) as client,
+        pytest.raises(mmhash.ServiceError, match=r"longer than 0\.3 s"),
+    ):
+        client.hash(CONTENT)
+    stop_listening(listener)
 
 
 def test_where_nobody_listens_there_is_no_status(connect: Any) -> None:
