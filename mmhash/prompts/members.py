@@ -4,12 +4,13 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from mmhash.errors import InputValueError
+from mmhash.requests import UnplannedError
 
 
 def refuse(members: Mapping[str, Any], name: str) -> None:
     """Refuse a request whose prompt or keys depend on a member that no plan reads."""
     if members.get(name) is not None:
-        raise InputValueError(f"no plan for a request with {name}")
+        raise UnplannedError(f"no plan for a request with {name}")
 
 
 def read_object(members: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -23,7 +23,15 @@ from mmhash.prompts.media import Media, MediaReader
 from mmhash.prompts.members import read_object, read_text
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.plan import Plan, PlannedItem
-from mmhash.requests import Document, EngineRequest, Form, MediaSource, RequestError, read_for
+from mmhash.requests import (
+    Document,
+    EngineRequest,
+    Form,
+    MediaSource,
+    RequestError,
+    UnplannedError,
+    read_for,
+)
 
 if TYPE_CHECKING:
     from mmhash.prompts.model import Model
@@ -95,7 +103,7 @@ def open_plan(model: "Model", engine: Engine, release: str, document: Document) 
         raise InputValueError(f"no plans for {engine.name}: they are for {', '.join(_RULES)}")
     request = read_for(document, engine, release)
     if request.unclear is not None:
-        raise InputValueError(request.unclear)
+        raise UnplannedError(request.unclear)
     if len(request.places) > MAX_ITEMS:
         raise InputValueError(f"a request has at most {MAX_ITEMS} items")
     return OpenedPlan(model, request)
@@ -207,7 +215,7 @@ def _name_files(opened: OpenedPlan, media: Sequence[Media], server: Server) -> l
 
     The server in Rust names a file by its digest, the plugin by its key, which is no tenant's.
     """
-    if media and server == "rust" and opened.request.document.form == "chat":
+    if media and server == "rust" and opened.request.document.form != "generate":
         raise InputValueError("SGLang's server in Rust takes images in /generate only")
     named = []
     for one in media:
@@ -275,7 +283,7 @@ def _fill(opened: OpenedPlan, items: Sequence[PlannedItem]) -> bool:
     request = opened.request
     if request.fields is None:
         return False
-    if request.document.form != "chat" and not opened.model.takes_hashes(
+    if request.document.form == "generate" and not opened.model.takes_hashes(
         request.engine.name, request.release
     ):
         request.leave_hashes_out()

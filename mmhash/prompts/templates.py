@@ -34,6 +34,9 @@ NOT_PASSED = frozenset(
 # Marks the end of a message that is continued.
 _TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 
+# The text by which a probe finds a message that a template shows.
+_SENTINEL = "__sglang_inline_system_sentinel__"
+
 # What foreign code can raise: everything that Python raises for a wrong value, or too deep a one.
 _FAILURES = (
     TemplateError,
@@ -149,6 +152,33 @@ class ChatTemplate:
         else:
             found = loops.of_message or (is_since(release, "0.5.1") and loops.of_msg)
         return "openai" if found else "string"
+
+    @cached_property
+    def refuses_inline_system(self) -> bool:
+        """True if vLLM's probe of a template with a system message among the others fails."""
+        return self._inline_system is None
+
+    @cached_property
+    def drops_inline_system(self) -> bool:
+        """True if the template fails with a system message among the others, or leaves it out."""
+        return _SENTINEL not in (self._inline_system or "")
+
+    @cached_property
+    def _inline_system(self) -> str | None:
+        """The text of such messages as the engines' probe gets it, None if it fails."""
+        environment = ImmutableSandboxedEnvironment(  # the engines' probe knows nothing else
+            trim_blocks=True, lstrip_blocks=True, extensions=[LoopControlExtension]
+        )
+        contents = ("t", "t", _SENTINEL, "t")
+        messages = [
+            {"role": role, "content": content}
+            for role, content in zip(("system", "user") * 2, contents, strict=True)
+        ]
+        try:
+            template = environment.from_string(self.source)
+            return template.render(messages=messages, add_generation_prompt=False)
+        except _FAILURES:
+            return None
 
     @cached_property
     def _mentions_media(self) -> bool:

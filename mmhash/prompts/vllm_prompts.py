@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mmhash.engines.vllm.releases import strips_billing
@@ -12,6 +13,7 @@ from mmhash.prompts.members import check_ids, read_switch, read_template_kwargs,
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.templates import NOT_PASSED, OWN_ARGUMENTS
 from mmhash.requests import EngineRequest, MediaPart
+from mmhash.requests.vllm_messages import BILLING_HEADER
 
 if TYPE_CHECKING:
     from mmhash.prompts.model import Model
@@ -23,6 +25,7 @@ _TEXT_TYPES = {
     "output_text": "text",
     "refusal": "refusal",
     "thinking": "thinking",
+    "tool_reference": "name",
 }
 
 # Members of a part that are not passed to a template; others are.
@@ -38,13 +41,14 @@ _ARGUMENTS = frozenset({"add_generation_prompt", "continue_final_message", "docu
 # Values that count as none in chat_template_kwargs.
 _UNSET = (None, "auto")
 
+# Those of Messages requests.
+_EFFORTS = ("low", "medium", "high", "xhigh", "max")
+
 # Members that the engine moves to the front of objects, as it validates them.
 _CALL = ("id", "function", "type")
 _FUNCTION_OF_CALL = ("arguments", "name")
 _TOOL = ("function", "type")
 _FUNCTION = ("name", "description", "parameters", "strict")
-
-_BILLING_HEADER = "x-anthropic-billing-header"
 
 
 def token_ids(
@@ -66,8 +70,16 @@ def token_ids(
     if content_format == "auto":
         content_format = template.content_format("vllm", release)
     placeholders = model.placeholders()
+    messages = request.messages()
+    if form == "messages":
+        body = _as_chat(body, template)
+        if any(
+            model.template(options.chat_template, with_tools=with_tools).refuses_inline_system
+            for with_tools in (False, True)
+        ):
+            messages = _with_system_first(messages)
     text = template.render(
-        conversation(request.messages(), release, template, placeholders, content_format),
+        conversation(messages, release, template, placeholders, content_format),
         **model.special_tokens | template_variables(body, template),
         tools=tools,
     )
@@ -117,6 +129,38 @@ def conversation(
     ):
         made = _join_system([_as_system(message) for message in made])
     return made
+
+
+def _as_chat(body: dict[str, Any], template: "ChatTemplate") -> dict[str, Any]:
+    """Return the members of a Messages request with the effort that stands for no thinking."""
+    if body.get("thinking") != "disabled":
+        return body
+    return {**body, "reasoning_effort": _effort_of_no_thinking(template)}
+
+
+def _effort_of_no_thinking(template: "ChatTemplate") -> str:
+    """Return "none" unless the template fails with it, or shows it as another effort."""
+
+    def shown(effort: str) -> str:
+        variables = template_variables({"reasoning_effort": effort}, template)
+        return template.render([{"role": "user", "content": "Hi"}], tools=None, **variables)
+
+    try:
+        without = shown("none")
+    except InputValueError:
+        return "low"
+    for effort in _EFFORTS:
+        with suppress(InputValueError):
+            if shown(effort) == without:
+                return "low"
+    return "none"
+
+
+def _with_system_first(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the messages with the texts of system messages joined in the first."""
+    text = "".join(one["content"] for one in messages if one["role"] == "system")
+    others = [one for one in messages if one["role"] != "system"]
+    return [{"role": "system", "content": text}, *others] if text else others
 
 
 def template_variables(body: Mapping[str, Any], template: "ChatTemplate") -> dict[str, Any]:
@@ -251,6 +295,8 @@ def _wrapped(part: Any) -> dict[str, Any] | None:
     text = _text(part)
     if text is None:
         return None
+    if isinstance(part, dict) and part.get("type") == "tool_reference":
+        return {"type": "tool_reference", "name": text}
     others = _unknown_members(part) if isinstance(part, dict) else {}
     return {"type": "text", "text": text, **others}
 
@@ -319,7 +365,7 @@ def _without_billing(message: Mapping[str, Any]) -> Mapping[str, Any]:
     kept = []
     for part in _content_parts(message):
         text = part if isinstance(part, str) else part.get("text") if _is_text(part) else None
-        if not (isinstance(text, str) and text.startswith(_BILLING_HEADER)):
+        if not (isinstance(text, str) and text.startswith(BILLING_HEADER)):
             kept.append(part)
             continue
         if rest := text.partition("\n")[2]:

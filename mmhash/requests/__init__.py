@@ -5,13 +5,14 @@ without callers' hashes, and with a place for each of ours.
 """
 
 from mmhash.requests.document import Document, Form
-from mmhash.requests.engine_request import EngineRequest, MediaPart, Place
-from mmhash.requests.forms import PATHS, form_of_path, read_for
+from mmhash.requests.engine_request import EngineRequest, MediaPart, Place, UnplannedError
+from mmhash.requests.forms import COUNTING_PATHS, PATHS, form_of_path, read_for
 from mmhash.requests.media_source import MediaSource, Modality
 from mmhash.requests.raw_json import RequestError
 from mmhash.requests.short_text import ShortText
 
 __all__ = [
+    "COUNTING_PATHS",
     "PATHS",
     "Document",
     "EngineRequest",
@@ -22,6 +23,7 @@ __all__ = [
     "Place",
     "RequestError",
     "ShortText",
+    "UnplannedError",
     "form_of_path",
     "read_for",
 ]

@@ -8,7 +8,7 @@ from mmhash.requests.media_source import MediaSource, Modality
 from mmhash.requests.media_text import is_data_url
 from mmhash.requests.short_text import ShortText
 
-Form = Literal["chat", "completions", "generate"]
+Form = Literal["chat", "completions", "generate", "messages", "responses"]
 """The form of a request: its path says which one it is (forms.py)."""
 
 

@@ -6,11 +6,16 @@ from typing import Any, NamedTuple
 
 from mmhash.engines.engine import ChatFormat, Engine, NativeFormat, RequestFields
 from mmhash.engines.options import options_text, parse_options
+from mmhash.errors import InputValueError
 from mmhash.requests import raw_json
 from mmhash.requests.document import Document
 from mmhash.requests.media_source import MediaSource, Modality
 from mmhash.requests.raw_json import Path, RequestError
 from mmhash.tags import TAGS_MEMBER
+
+
+class UnplannedError(InputValueError):
+    """A request has something for which there is no plan; the text says what it is."""
 
 
 class Place(NamedTuple):
@@ -42,6 +47,8 @@ class EngineRequest:
         self.document, self.engine, self.release = document, engine, release
         self.fields = fields
         """Where the release takes hashes; None if it takes none."""
+        self.chat = document.members
+        """The members of the chat that the engine makes of a request of another form."""
         self.places: list[Place] = []
         self.hashes: list[Any] = []
         """The list of hashes of a native request, without its hashes."""
@@ -84,12 +91,12 @@ class EngineRequest:
         """The members of the request but its messages and lists of media."""
         left_out = {"messages", *self.engine.media_members}
         left_out |= {name for path, name in self._removed if not path}
-        members = self.document.members.items()
+        members = self.chat.items()
         return {name: self.document.whole(one) for name, one in members if name not in left_out}
 
     def messages(self) -> list[dict[str, Any]]:
         """Return the messages of a chat; a content part that is one of the media is a MediaPart."""
-        return [self._message(message) for message in self.document.members["messages"]]
+        return [self._message(message) for message in self.chat["messages"]]
 
     def _message(self, message: dict[str, Any]) -> dict[str, Any]:
         content = message.get("content")
@@ -104,9 +111,10 @@ class EngineRequest:
 
     def _part(self, part: Any) -> Any:
         modality = self._parts.get(id(part))
-        if modality is None or not isinstance(self.fields, ChatFormat):
+        if modality is None:
             return self.document.whole(part)
-        media = {field.name for field in self.fields.media}
+        fields = self.fields.media if isinstance(self.fields, ChatFormat) else ()
+        media = {field.name for field in fields}
         others = {name: one for name, one in part.items() if name not in media}
         return MediaPart(modality, self.document.whole(others))
 
@@ -119,13 +127,13 @@ class EngineRequest:
         formats = self.engine.annotate
         if formats is None:
             return {"image": "", "video": "", "audio": ""}
-        is_chat = self.document.form == "chat"
+        is_chat = self.document.form != "generate"
         names = formats.chat_options if is_chat else formats.native_options
         try:
             given = {
                 name: parse_options(self.document.spelled(name))
                 for name in names
-                if name in self.document.members
+                if name in self.chat
             }
         except RecursionError as error:
             raise RequestError("has options that are nested too deep") from error

@@ -10,21 +10,27 @@ from collections.abc import Callable, Mapping
 
 from mmhash.engines.engine import Engine
 from mmhash.errors import InputValueError
-from mmhash.requests import chat, completions, generate
+from mmhash.requests import chat, completions, generate, messages
 from mmhash.requests.document import Document, Form
 from mmhash.requests.engine_request import EngineRequest
 
 PATHS: Mapping[str, Form] = {
     "/v1/chat/completions": "chat",
     "/v1/completions": "completions",
+    "/v1/messages": "messages",
+    "/v1/messages/count_tokens": "messages",
     "/generate": "generate",
 }
 """The form of the requests of each path that plans know."""
+
+COUNTING_PATHS = frozenset({"/v1/messages/count_tokens"})
+"""Paths whose requests an engine only counts: any worker can answer, and caches nothing."""
 
 _READERS: Mapping[Form, Callable[[Document, Engine, str], EngineRequest]] = {
     "chat": chat.read,
     "completions": completions.read,
     "generate": generate.read,
+    "messages": messages.read,
 }
 
 

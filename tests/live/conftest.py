@@ -45,6 +45,7 @@ class Setup(NamedTuple):
 _WIDE_OPEN = (
     *("--enable-scale-out", "--trust-request-mm-kwargs"),
     *("--enable-mm-embeds", "--enable-prompt-embeds"),
+    *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
 )
 
 SETUPS = (

@@ -171,6 +171,8 @@ class Environment:
         with _locked(CACHE / f"{folder.name}.lock"):
             if not (folder / "config.json").exists():
                 models.write(name, folder)
+                if name not in TINY:
+                    (folder / "chat_template.jinja").write_text(models.SHOWING_TEMPLATE)
             if (
                 self.engine == "sglang"
                 and name not in TINY

@@ -24,6 +24,7 @@ from tests.live.engines import Engine
 from tests.support.clips import make_video
 
 SECRET = bytes(range(32))
+MAX_TOKENS = 2048
 SIDE = 224
 PIXELS_OF_TOKEN = 28  # a token is 28 by 28 pixels
 FRAMES = 4

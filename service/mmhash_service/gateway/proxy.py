@@ -13,7 +13,7 @@ from typing import Self
 from fastapi import Request
 from starlette.types import Receive, Scope, Send
 
-from mmhash.requests import PATHS
+from mmhash.requests import COUNTING_PATHS, PATHS
 from mmhash_service.bodies.reading import read_body
 from mmhash_service.gateway.connection import (
     BrokenError,
@@ -39,7 +39,6 @@ KNOWN_PATHS = frozenset(PATHS) | {
     "/detokenize",
     "/tokenize",
     "/v1/embeddings",
-    "/v1/messages",
     "/v1/models",
     "/v1/rerank",
     "/v1/responses",
@@ -83,7 +82,7 @@ class Proxy:
             raise Problem("not-found")
         with self._limits.admit(), ExitStack() as holding:
             held = holding.enter_context(self._limits.reserve())
-            is_prompt = request.method == "POST" and path in PATHS
+            is_prompt = request.method == "POST" and path in PATHS and path not in COUNTING_PATHS
             routed = await self._read(request, held, is_prompt=is_prompt)
             routing = Routing(self._router, request, routed, held, is_prompt=is_prompt)
             with _ClientWatch(receive) as watch, metrics.GATEWAY_REQUESTS.track_inprogress():

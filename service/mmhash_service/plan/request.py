@@ -10,7 +10,14 @@ from mmhash.prompts import Media, MediaSize, Plan, PlannedItem
 from mmhash.prompts.headers import engine_size
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.planning import OpenedPlan, open_plan
-from mmhash.requests import Document, MediaSource, RequestError, ShortText, form_of_path
+from mmhash.requests import (
+    Document,
+    MediaSource,
+    RequestError,
+    ShortText,
+    UnplannedError,
+    form_of_path,
+)
 from mmhash_service.bodies.parsing import refuse_many_values
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.engines import RequestedEngine
@@ -58,6 +65,8 @@ def open_to_plan(model: "Model", requested: RequestedEngine, document: Document)
         return open_plan(model, requested.engine, requested.version, document)
     except RequestError as error:
         raise unreadable(error) from error
+    except UnplannedError as error:
+        raise Problem("unplannable-prompt", reason=str(error)) from error
     except (InputError, LimitError) as error:
         raise Problem("unplannable-prompt") from error
 
@@ -87,6 +96,8 @@ def plan_opened(
     }
     try:
         return opened.plan(replace(options, tenant=context.tenant_secret), known)
+    except UnplannedError as error:
+        raise Problem("unplannable-prompt", reason=str(error)) from error
     except (MMHashError, RecursionError) as error:
         raise Problem("unplannable-prompt") from error
 

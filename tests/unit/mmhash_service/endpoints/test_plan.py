@@ -182,6 +182,17 @@ def test_problems(
     assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == problem
 
 
+def test_the_reason_for_no_plan_is_named(planner: httpx.Client) -> None:
+    message = {"role": "user", "content": [{"type": "document"}]}
+    answer = planner.post(
+        "/plan",
+        json={"messages": [message]},
+        params={"model": "tiny", "engine": "vllm", "path": "/v1/messages"},
+    )
+    assert answer.json()["type"].endswith(":unplannable-prompt")
+    assert "'document'" in answer.json()["reason"]
+
+
 def test_models_and_plans_are_shown(planner: httpx.Client) -> None:
     assert planner.get("/info").json()["models"] == ["tiny"]
     plan(planner, {"messages": [{"role": "user", "content": "hi"}]})

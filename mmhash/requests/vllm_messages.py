@@ -1,0 +1,210 @@
+"""Messages as vLLM makes a chat of them (0.32: entrypoints/anthropic/serving.py)."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from mmhash.engines.releases import is_since
+from mmhash.errors import InputValueError
+
+BILLING_HEADER = "x-anthropic-billing-header"
+"""The beginning of Claude Code's line that differs in each request: vLLM removes it."""
+
+_COPIED = ("model", "chat_template_kwargs", "cache_salt", "kv_transfer_params")
+
+_WITHOUT_PART = frozenset({"thinking", "redacted_thinking", "tool_reference"})
+
+
+def convert(
+    members: Mapping[str, Any], release: str, add_image: Callable[[Any], dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the members of the chat, inline system messages in their places.
+
+    The template decides whether these are joined with the first, and which `reasoning_effort`
+    stands for `thinking` that is disabled.
+    """
+    if not is_since(release, "0.32.0rc0"):
+        raise InputValueError("Messages requests are planned for vLLM 0.32.0 and later")
+    chat = {name: members[name] for name in _COPIED if name in members}
+    chat["messages"] = list(_messages(members, add_image))
+    tools = _tools(members)
+    if tools is not None:
+        chat["tools"] = [_function(tool) for tool in tools]
+    chat["reasoning_effort"] = _object(members, "output_config").get("effort")
+    chat["thinking"] = _object(members, "thinking").get("type")
+    return chat
+
+
+def _messages(
+    members: Mapping[str, Any], add_image: Callable[[Any], dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    system = members.get("system")
+    if system:
+        text = system if isinstance(system, str) else _system_text(system)
+        if text:
+            yield {"role": "system", "content": text}
+    for message in members["messages"]:
+        role = message.get("role") if isinstance(message, dict) else None
+        if role not in {"user", "assistant", "system"}:
+            raise InputValueError("each of the messages is of user, assistant or system")
+        content = message.get("content")
+        if role == "system":
+            if text := _system_text(content):
+                yield {"role": role, "content": text}
+        elif isinstance(content, str):
+            yield {"role": role, "content": content}
+        else:
+            yield from _of_blocks(role, _blocks(content), add_image)
+
+
+def _system_text(content: Any) -> str:
+    if isinstance(content, str):
+        return "" if content.startswith(BILLING_HEADER) else content
+    texts = (block.get("text") for block in _blocks(content) if block["type"] == "text")
+    return "".join(text for text in texts if text and not _text(text).startswith(BILLING_HEADER))
+
+
+def _of_blocks(
+    role: str, blocks: list[dict[str, Any]], add_image: Callable[[Any], dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """Yield the messages of one: results of tools come before it, as messages of their own."""
+    parts: list[dict[str, Any]] = []
+    calls: list[dict[str, Any]] = []
+    reasoning: list[str] = []
+    for block in blocks:
+        type_ = block["type"]
+        if type_ == "thinking" and block.get("thinking") is not None:
+            reasoning.append(_text(block["thinking"]))
+        elif type_ == "tool_use":
+            calls.append(_call(block))
+        elif type_ == "tool_result" and role == "user":
+            yield from _tool_result(block, add_image)
+        elif (part := _part(block, add_image)) is not None:
+            parts.append(part)
+    made: dict[str, Any] = {"role": role}
+    if reasoning:
+        made["reasoning"] = "".join(reasoning)
+    if calls:
+        made["tool_calls"] = calls
+    if parts:
+        is_text = len(parts) == 1 and parts[0]["type"] == "text"
+        made["content"] = parts[0]["text"] if is_text else parts
+    if role == "assistant" or parts:
+        yield made
+
+
+def _part(
+    block: dict[str, Any], add_image: Callable[[Any], dict[str, Any]]
+) -> dict[str, Any] | None:
+    type_ = block["type"]
+    if type_ == "text":
+        return {"type": "text", "text": _text(block["text"])} if block.get("text") else None
+    if type_ == "image":
+        return add_image(block["source"]) if block.get("source") else None
+    if type_ == "tool_result":
+        return {"type": "text", "text": f"Tool result: {block.get('content') or ''}"}
+    if type_ not in _WITHOUT_PART:
+        raise InputValueError(f"no plan for a block of type {type_[:40]!r}")
+    return None
+
+
+def _call(block: dict[str, Any]) -> dict[str, Any]:
+    if not block.get("id"):
+        raise InputValueError("a tool_use without an id: the engine draws one")
+    arguments = json.dumps(block.get("input") or {})
+    function = {"name": block.get("name") or "", "arguments": arguments}
+    return {"id": block["id"], "type": "function", "function": function}
+
+
+def _tool_result(
+    block: dict[str, Any], add_image: Callable[[Any], dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    content = block.get("content")
+    text, images, references = "", [], []
+    if isinstance(content, str):
+        text = content
+    elif content is not None:
+        texts = []
+        for item in _blocks(content, are_typed=False):
+            match item.get("type"):
+                case "text":
+                    texts.append(_text(item.get("text", "")))
+                case "image":
+                    images.append(add_image(item.get("source", {})))
+                case "tool_reference":
+                    if name := item.get("tool_name") or item.get("name"):
+                        references.append({"type": "tool_reference", "name": name})
+        text = "\n".join(texts)
+    answer = {"role": "tool", "tool_call_id": block.get("tool_use_id") or ""}
+    yield {**answer, "content": text}
+    if images:
+        yield {"role": "user", "content": images}
+    if references:
+        yield {**answer, "content": references}
+
+
+def _tools(members: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """Return the tools at the end of the conversation, in which blocks add and remove some."""
+    given = members.get("tools")
+    if given is not None and not (
+        isinstance(given, list)
+        and all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in given)
+    ):
+        raise InputValueError("tools is a list of objects with a name")
+    changes = [
+        block
+        for message in members["messages"]
+        if isinstance(message.get("content"), list)
+        for block in message["content"]
+        if block["type"] in {"tool_addition", "tool_removal"}
+    ]
+    if not changes:
+        return given
+    tools = {tool["name"]: tool for tool in given or []}
+    removed: set[str] = set()
+    for block in changes:
+        change = _object(block, "tool")
+        definition = change.get("definition")
+        name = (definition if isinstance(definition, dict) else change).get("name")
+        if not isinstance(name, str) or (definition is None and name not in tools):
+            raise InputValueError("a tool that is added or removed has a known name")
+        if definition is not None:
+            tools[name] = definition
+        elif block["type"] == "tool_addition":
+            tools[name] = {**tools[name], "defer_loading": None}
+        if block["type"] == "tool_removal":
+            removed.add(name)
+        else:
+            removed.discard(name)
+    return [tool for name, tool in tools.items() if name not in removed]
+
+
+def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
+    schema = tool.get("input_schema")
+    if not isinstance(schema, dict):
+        raise InputValueError("the input_schema of a tool is an object")
+    function = {name: tool.get(name) for name in ("name", "description", "strict", "defer_loading")}
+    parameters = schema if "type" in schema else {**schema, "type": "object"}
+    return {"type": "function", "function": {**function, "parameters": parameters}}
+
+
+def _blocks(content: Any, *, are_typed: bool = True) -> list[dict[str, Any]]:
+    if not isinstance(content, list) or not all(
+        isinstance(one, dict) and (isinstance(one.get("type"), str) or not are_typed)
+        for one in content
+    ):
+        raise InputValueError("content is a text or a list of blocks, each with a type")
+    return content
+
+
+def _object(members: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = members.get(name)
+    if value is not None and not isinstance(value, dict):
+        raise InputValueError(f"{name} is an object")
+    return value or {}
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise InputValueError("the text of a block is a text")
+    return value

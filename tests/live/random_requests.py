@@ -1,0 +1,204 @@
+"""Random requests of each form: texts, tools, images, system prompts, odd but valid members."""
+
+import base64
+import io
+import random
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+Json = dict[str, Any]
+
+_WORDS = (
+    *("weather", "caf\u00e9", "\u65e5\u672c\u8a9e", "\U0001f642", "a/b", '"quoted"', "", "  "),
+    *("<b>", "null", "line\nline", "\ttab", "{{ x }}", "'s", "x" * 60),
+)
+_SCHEMAS: tuple[Json, ...] = (
+    {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    {"properties": {"n": {"type": "integer", "minimum": 1}}},
+    {"type": "object", "properties": {}, "additionalProperties": False},
+    {"type": "object", "$defs": {"a": {"enum": ["\u00e9", 1.5, None, True]}}},
+)
+_INPUTS: tuple[Json, ...] = (
+    {},
+    {"city": "Z\u00fcrich"},
+    {"n": 3, "f": 1.50, "e": 1e22, "deep": {"list": [1, [2, None]], "t": True}},
+    {"text": 'a "b"\n\\'},
+)
+_SIZES = ((28, 28), (100, 60), (300, 200), (57, 311), (1, 1))
+
+
+class Random(random.Random):
+    """A source of requests; one engine or another takes some members only."""
+
+    def __init__(self, engine: str, seed: int) -> None:
+        super().__init__(seed)
+        self.engine = engine
+
+    def text(self) -> str:
+        """Return a text that begins like no other."""
+        words = self.choices(_WORDS, k=self.randrange(1, 5))
+        return " ".join([secrets.token_hex(self.randrange(2, 20)), *words])
+
+    def maybe(self, make: Callable[[], Json], odds: float = 0.5) -> Json:
+        """Return members, or none."""
+        return make() if self.random() < odds else {}
+
+    def image(self) -> str:
+        """Return the base64 of an image that no engine has seen."""
+        width, height = self.choice(_SIZES)
+        noise = np.random.default_rng().integers(0, 256, (height, width, 3), np.uint8)
+        buffer = io.BytesIO()
+        Image.fromarray(noise).save(buffer, self.choice(("PNG", "BMP")))
+        return base64.b64encode(buffer.getvalue()).decode()
+
+    def names(self) -> list[str]:
+        """Return the names of some tools."""
+        return [f"tool_{n}" for n in range(self.randrange(4))]
+
+
+def messages(rng: Random) -> Json:
+    """Return a Messages request (Anthropic)."""
+    names = rng.names()
+    body: Json = {"model": "tiny", "max_tokens": 1, "messages": _turns(rng, names)}
+    if names:
+        body["tools"] = [_messages_tool(rng, name) for name in names]
+        body |= rng.maybe(lambda: {"tool_choice": {"type": rng.choice(("auto", "none"))}})
+    body |= rng.maybe(lambda: {"system": _system(rng)}, 0.6)
+    body |= rng.maybe(lambda: {"metadata": {"user_id": "u"}, "temperature": 0.5, "top_k": 5}, 0.2)
+    body |= rng.maybe(lambda: {"stop_sequences": ["\n\n"], "stream": False}, 0.2)
+    efforts = ("low", "medium", "high", "xhigh", "max")
+    body |= rng.maybe(lambda: {"output_config": {"effort": rng.choice(efforts)}}, 0.2)
+    kinds: tuple[Json, ...] = ({"type": "disabled"},)
+    if rng.engine == "vllm":  # SGLang takes others only with a parser of reasoning
+        kinds += ({"type": "adaptive"},)
+        body |= rng.maybe(lambda: {"cache_salt": secrets.token_hex(8)}, 0.2)
+        body |= rng.maybe(lambda: {"chat_template_kwargs": {"enable_thinking": False}}, 0.1)
+        if names:
+            body["messages"] += rng.maybe(lambda: {"x": _tool_change(rng, names)}, 0.2).values()
+    return body | rng.maybe(lambda: {"thinking": rng.choice(kinds)}, 0.3)
+
+
+def _turns(rng: Random, names: list[str]) -> list[Json]:
+    turns: list[Json] = []
+    for _ in range(rng.randrange(3)):
+        turns.append({"role": "user", "content": _user_content(rng)})
+        turns += _assistant_turn(rng, names)
+        if rng.random() < 0.2:
+            turns.append({"role": "system", "content": rng.choice((rng.text(), [_text(rng)]))})
+    return [*turns, {"role": "user", "content": _user_content(rng)}]
+
+
+def _user_content(rng: Random) -> str | list[Json]:
+    if rng.random() < 0.3:
+        return rng.text()
+    kinds = rng.choices(("text", "image", "empty"), (6, 3, 1), k=rng.randrange(1, 4))
+    made = [_text(rng)]
+    for kind in kinds:
+        if kind == "image":
+            made.append(_image(rng))
+        else:
+            made.append(_text(rng) if kind == "text" else {"type": "text", "text": ""})
+    rng.shuffle(made)
+    return made
+
+
+def _text(rng: Random) -> Json:
+    marked = rng.maybe(lambda: {"cache_control": {"type": "ephemeral"}}, 0.2)
+    return {"type": "text", "text": rng.text(), **marked}
+
+
+def _image(rng: Random) -> Json:
+    data = rng.image()
+    if rng.random() < 0.3:
+        return {
+            "type": "image",
+            "source": {"type": "url", "url": f"data:image/png;base64,{data}"},
+        }
+    return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
+
+
+def _assistant_turn(rng: Random, names: list[str]) -> list[Json]:
+    if rng.random() < 0.3 or not names:
+        content = rng.choice((rng.text(), [_text(rng)], [_text(rng), _text(rng)]))
+        return [{"role": "assistant", "content": content}]
+    blocks: list[Json] = [{"type": "thinking", "thinking": rng.text(), "signature": "s"}]
+    if rng.engine == "vllm":
+        blocks.append({"type": "redacted_thinking", "data": "x"})
+    blocks = rng.sample(blocks, rng.randrange(len(blocks) + 1))
+    blocks += [_text(rng)] if rng.random() < 0.5 else []
+    calls = [
+        {
+            "type": "tool_use",
+            "id": f"toolu_{secrets.token_hex(4)}",
+            "name": rng.choice(names),
+            "input": rng.choice(_INPUTS),
+        }
+        for _ in range(rng.randrange(1, 3))
+    ]
+    results = [_tool_result(rng, call, names) for call in calls]
+    results += [_text(rng)] if rng.random() < 0.5 else []
+    if rng.engine == "sglang" and rng.random() < 0.2:
+        results.insert(0, _text(rng))
+    return [
+        {"role": "assistant", "content": blocks + calls},
+        {"role": "user", "content": results},
+    ]
+
+
+def _tool_result(rng: Random, call: Json, names: list[str]) -> Json:
+    items = [
+        rng.choice(
+            (
+                _text(rng),
+                _image(rng),
+                {"type": "text", "text": rng.text()},
+                {"type": "tool_reference", "tool_name": rng.choice(names)},
+            )
+        )
+        for _ in range(rng.randrange(3))
+    ]
+    content: Json = {"content": rng.choice((rng.text(), items, items, ""))}
+    return {
+        "type": "tool_result",
+        "tool_use_id": call["id"],
+        **rng.maybe(lambda: content, 0.9),
+        **rng.maybe(lambda: {"is_error": True}, 0.2),
+    }
+
+
+def _system(rng: Random) -> str | list[Json]:
+    billing = f"x-anthropic-billing-header: cch={secrets.token_hex(3)}"
+    return rng.choice(
+        (
+            rng.text(),
+            [_text(rng)],
+            [{"type": "text", "text": billing}, _text(rng), _text(rng)],
+            f"{billing}\n{rng.text()}",
+        )
+    )
+
+
+def _messages_tool(rng: Random, name: str) -> Json:
+    return {
+        "name": name,
+        **rng.maybe(lambda: {"description": rng.text()}),
+        "input_schema": dict(rng.choice(_SCHEMAS)),
+        **rng.maybe(lambda: {"defer_loading": rng.random() < 0.5}, 0.2),
+        **rng.maybe(lambda: {"strict": rng.random() < 0.5}, 0.2),
+        **rng.maybe(lambda: {"cache_control": {"type": "ephemeral"}}, 0.2),
+    }
+
+
+def _tool_change(rng: Random, names: list[str]) -> Json:
+    reference = {"type": "tool_reference", "name": rng.choice(names)}
+    added = {"name": "added", "input_schema": dict(rng.choice(_SCHEMAS))}
+    blocks = (
+        {"type": "tool_removal", "tool": reference},
+        {"type": "tool_addition", "tool": reference},
+        {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": added}},
+    )
+    return {"role": "system", "content": [rng.choice(blocks), *rng.choice(([], [_text(rng)]))]}
