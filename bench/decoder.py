@@ -21,7 +21,7 @@ from mmhash.cpu import hash_bytes
 from mmhash.image import FORMATS, read_image, read_orientation
 from mmhash_service.decoder.pool import DecoderPool
 from mmhash_service.limits.malloc import tune_malloc
-from mmhash_service.limits.thread_pool import ThreadPool
+from mmhash_service.limits.threads import ThreadPool
 from mmhash_service.memo.entries import Pixels
 from mmhash_service.settings import Settings
 

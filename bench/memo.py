@@ -27,7 +27,7 @@ from bench.support.servers import free_port, redis_server, serving
 from mmhash.framing import frame
 from mmhash.lru import LruCache
 from mmhash_service.decoder.pool import DecoderPool
-from mmhash_service.items.stream import AlignedHasher
+from mmhash_service.items.readers import AlignedHasher
 from mmhash_service.memo.memo import Memo, entry_size
 from mmhash_service.settings import Settings
 

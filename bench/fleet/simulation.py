@@ -38,11 +38,10 @@ from mmhash.kvindex import Index
 from mmhash.kvindex import Worker as EventSource
 from mmhash.kvindex.events import BlocksRemoved, BlocksStored, Event
 from mmhash_service.gateway.conversations import Conversations
-from mmhash_service.gateway.decision import PlanSize, Prepared
+from mmhash_service.gateway.expected import UnnamedBlocks
 from mmhash_service.gateway.fleet import Fleet
-from mmhash_service.gateway.router import Router
+from mmhash_service.gateway.router import PlanSize, Prepared, Router
 from mmhash_service.gateway.settings import GatewaySettings
-from mmhash_service.gateway.unnamed import UnnamedBlocks
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.gateway.worker_spec import EngineSpec, WorkerSpec
 

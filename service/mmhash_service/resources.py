@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 from mmhash_service.decoder.pool import DecoderPool
 from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.limits.capacity import Limits
-from mmhash_service.limits.thread_pool import PromptPool, ThreadPool
+from mmhash_service.limits.threads import PromptPool, ThreadPool
 from mmhash_service.memo.memo import Memo
 from mmhash_service.models import Models
 from mmhash_service.settings import Settings

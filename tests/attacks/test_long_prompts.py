@@ -19,9 +19,9 @@ from mmhash.kvindex.table import BlockTable
 from mmhash.prompts import Model, Plan
 from mmhash.prompts.families.family import MAX_TOKENS
 from mmhash.prompts.templates import MAX_TEXT
-from mmhash_service.gateway.decision import Prepared
+from mmhash_service.gateway.expected import name_blocks
 from mmhash_service.gateway.policy import Ranked
-from mmhash_service.gateway.unnamed import name_blocks
+from mmhash_service.gateway.router import Prepared
 from tests.support import prompt_models
 from tests.support.decoders import wait_for_ready
 from tests.support.responses import refusal_of

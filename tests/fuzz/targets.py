@@ -47,8 +47,7 @@ from mmhash_service.fetch.validators import validator_of
 from mmhash_service.guard.caller_hashes import RequestRefusedError, strip_unverified_hashes
 from mmhash_service.http.app import create_app
 from mmhash_service.items.context import RequestContext
-from mmhash_service.items.engines import parse_engines
-from mmhash_service.items.hashed import HashedItem
+from mmhash_service.items.hashed import HashedItem, parse_engines
 from mmhash_service.items.multipart import MultipartReader
 from mmhash_service.items.readers import Reader, StreamReader
 from mmhash_service.items.safetensors import SafetensorsReader

@@ -12,7 +12,7 @@ from starlette.datastructures import QueryParams
 
 from mmhash.dtypes import ITEM_SIZE, unknown_dtype
 from mmhash_service.bodies.validation import invalid_parameters
-from mmhash_service.limits.json_limits import has_many_values
+from mmhash_service.limits.text import has_many_values
 from mmhash_service.problems.problem import InvalidPart, Problem
 
 Model = TypeVar("Model", bound=BaseModel)

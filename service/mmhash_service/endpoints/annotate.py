@@ -12,8 +12,7 @@ from mmhash_service.endpoints import examples
 from mmhash_service.endpoints.long_response import LongResponse
 from mmhash_service.endpoints.openapi import json_body, query_parameters
 from mmhash_service.endpoints.schemas.prompts import AnnotateAnswer, AnnotateQuery, PlannedPrompt
-from mmhash_service.items.context import RequestContext, build_context
-from mmhash_service.items.tenants import TENANT_PARAMETER
+from mmhash_service.items.context import TENANT_PARAMETER, RequestContext, build_context
 from mmhash_service.plan.annotate import (
     AnnotatedItem,
     needs_of,

@@ -10,7 +10,7 @@ from mmhash_service.endpoints.long_response import LongResponse
 from mmhash_service.endpoints.openapi import json_body
 from mmhash_service.endpoints.schemas.prompts import BlocksAnswer, BlocksBody, GroupBlocks
 from mmhash_service.endpoints.spans import item_span
-from mmhash_service.items.engines import find_engine
+from mmhash_service.items.hashed import find_engine
 from mmhash_service.problems.problem import Problem
 from mmhash_service.resources import Resources
 from mmhash_service.settings import Settings

@@ -17,13 +17,12 @@ from mmhash_service.endpoints.schemas.fleet import (
     WorkersAnswer,
     WorkerState,
 )
-from mmhash_service.gateway.decision import Decision
 from mmhash_service.gateway.policy import Ranked
+from mmhash_service.gateway.request import read_request
 from mmhash_service.gateway.resources import GatewayResources
-from mmhash_service.gateway.routed_request import read_request
-from mmhash_service.gateway.router import Routing
+from mmhash_service.gateway.router import Decision, Routing
 from mmhash_service.gateway.worker import Worker
-from mmhash_service.limits.concurrency import end_turn
+from mmhash_service.limits.threads import end_turn
 
 router = APIRouter()
 

@@ -9,8 +9,7 @@ from mmhash_service.endpoints import examples
 from mmhash_service.endpoints.long_response import LongResponse
 from mmhash_service.endpoints.openapi import json_body, query_parameters
 from mmhash_service.endpoints.schemas.prompts import PlanAnswer
-from mmhash_service.items.context import build_context
-from mmhash_service.items.tenants import TENANT_PARAMETER
+from mmhash_service.items.context import TENANT_PARAMETER, build_context
 from mmhash_service.plan.request import open_document, plan_request
 from mmhash_service.plan.schema import PlanQuery
 from mmhash_service.resources import Resources

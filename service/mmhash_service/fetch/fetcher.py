@@ -12,9 +12,15 @@ import httpx
 
 import mmhash
 from mmhash_service.fetch.dialing import CheckedBackend, Resolve, resolve
-from mmhash_service.fetch.failures import PROBLEMS, Failed, FetchFailure, Refused, problem_name
 from mmhash_service.fetch.hosts import HostAllowlist
-from mmhash_service.fetch.remote import Remote
+from mmhash_service.fetch.remote import (
+    PROBLEMS,
+    Failed,
+    FetchFailure,
+    Refused,
+    Remote,
+    problem_name,
+)
 from mmhash_service.fetch.validators import Validator
 from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings

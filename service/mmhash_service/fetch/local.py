@@ -7,8 +7,8 @@ from io import FileIO
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote_to_bytes
 
-from mmhash_service.fetch.failures import Failed, FetchFailure
 from mmhash_service.fetch.hosts import MAX_URL
+from mmhash_service.fetch.remote import Failed, FetchFailure
 from mmhash_service.problems.problem import Problem
 
 _URL = re.compile(

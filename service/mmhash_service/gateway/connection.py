@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection to a worker: a request out, the response in as it arrives.
+"""HTTP/1.1 to workers: heads, connections, and a pool of idle ones for each worker.
 
 Not httpx: this protocol adds a fifth of the time to a streamed response (bench/gateway.py), and can
 be aborted from outside, as the gateway must when a worker is ejected or a client has gone.
@@ -6,11 +6,78 @@ be aborted from outside, as the gateway must when a worker is ejected or a clien
 
 import asyncio
 import select
+import ssl
+from collections.abc import Iterable
+from functools import cache
 from typing import ClassVar, cast
 
 import httptools
+import httpx
 
-Headers = list[tuple[bytes, bytes]]
+from mmhash.engines.caller_fields import PEER_HEADERS
+from mmhash_service.limits.text import SINGLE_VALUED
+
+Header = tuple[bytes, bytes]
+
+# RFC 9110, 7.6.1; Upgrade too, because only HTTP passes.
+_OF_ONE_HOP = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+
+# Replaced by the gateway's own: the host, the length of the body that is sent, the request's id.
+# Expect was answered by the gateway, and peers are for gateways that set them themselves.
+_NOT_SENT = frozenset(
+    {b"host", b"content-length", b"expect", b"x-request-id"}
+    | {name.encode() for name in PEER_HEADERS}
+)
+
+# The server adds its own.
+_NOT_RETURNED = frozenset({b"date", b"x-request-id"})
+
+
+def for_worker(headers: Iterable[Header], *, keep_authorization: bool) -> list[Header]:
+    """Return a client's headers that a worker gets."""
+    dropped = _NOT_SENT if keep_authorization else _NOT_SENT | {b"authorization"}
+    return _end_to_end(list(headers), dropped)
+
+
+def for_client(headers: Iterable[Header]) -> list[Header]:
+    """Return a worker's headers that the client gets."""
+    return _end_to_end(list(headers), _NOT_RETURNED)
+
+
+def request_head(
+    method: bytes, target: bytes, host: bytes, headers: Iterable[Header], length: int | None
+) -> bytes:
+    """Return the head of a request; without a length it has no body."""
+    lines = [b"%b %b HTTP/1.1\r\nhost: %b" % (method, target, host)]
+    lines += [b"%b: %b" % header for header in headers]
+    if length is not None:
+        lines.append(b"content-length: %d" % length)
+    return b"\r\n".join([*lines, b"", b""])
+
+
+def _end_to_end(headers: list[Header], dropped: frozenset[bytes]) -> list[Header]:
+    named = {
+        token.strip().lower()
+        for name, value in headers
+        if name == b"connection"
+        for token in value.split(b",")
+    }
+    # Without one of those, a worker would read another request: of its default tenant, for example.
+    dropped = dropped | _OF_ONE_HOP | (named - SINGLE_VALUED)
+    return [header for header in headers if header[0] not in dropped]
+
 
 # Of the head of a response.
 MAX_HEAD = 64 << 10
@@ -66,7 +133,7 @@ class Connection(asyncio.Protocol):
     def _begin(self, method: bytes) -> None:
         self._method = method
         self.status = 0
-        self.headers: Headers = []
+        self.headers: list[Header] = []
         self._pieces: list[bytes] = []
         self._waiting_bytes = 0
         self._head_bytes = 0
@@ -261,3 +328,73 @@ class Connection(asyncio.Protocol):
             self._is_complete = True
             # A trailer may end the connection: the parser would refuse the next response.
             self.is_reusable &= self._parser.should_keep_alive()
+
+
+# Shorter than the 5 s after which engines (uvicorn) close idle connections.
+_IDLE_S = 4.0
+_MAX_IDLE = 256
+
+
+class Pool:
+    """Opens connections to the host of a URL, and keeps those that are idle."""
+
+    def __init__(self, url: str, connect_timeout_s: float) -> None:
+        parsed = httpx.URL(url)
+        self.host_header = parsed.netloc
+        self.path_prefix = parsed.raw_path.rstrip(b"/")
+        self._host = parsed.host
+        self._port = parsed.port or (443 if parsed.scheme == "https" else 80)
+        self._is_tls = parsed.scheme == "https"
+        self._timeout_s = connect_timeout_s
+        self._idle: list[Connection] = []
+        self._is_closed = False
+
+    def take_idle(self) -> Connection | None:
+        """Return an idle connection, or None."""
+        oldest = asyncio.get_running_loop().time() - _IDLE_S
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.used_at > oldest and connection.can_send:
+                return connection
+            connection.abort("idle for too long, or closed by the worker")
+        return None
+
+    async def open(self) -> Connection:
+        """Open a connection; a failure is an UnreachableError."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                _, connection = await loop.create_connection(
+                    Connection, self._host, self._port, ssl=_trust() if self._is_tls else None
+                )
+        except ConnectionRefusedError as error:
+            raise RefusedError(f"{self._host}:{self._port}: {error!r}") from error
+        except (OSError, TimeoutError, UnicodeError) as error:  # the last one by a host's IDNA
+            raise UnreachableError(f"{self._host}:{self._port}: {error!r}") from error
+        return connection
+
+    def give_back(self, connection: Connection) -> None:
+        """Keep a connection for the next request if it can carry one, or close it."""
+        if connection.release():
+            if self._is_closed:
+                connection.abort("the pool is closed")
+            elif len(self._idle) < _MAX_IDLE:
+                self._idle.append(connection)
+            else:
+                connection.abort("too many idle connections")
+
+    def close_idle(self) -> None:
+        """Close the idle connections."""
+        while self._idle:
+            self._idle.pop().abort("idle connections are closed")
+
+    def close(self) -> None:
+        """Close the idle connections, and each of the others when it is given back."""
+        self._is_closed = True
+        self.close_idle()
+
+
+@cache
+def _trust() -> ssl.SSLContext:
+    """Return the certificate authorities of the system, which are slow to load."""
+    return ssl.create_default_context()

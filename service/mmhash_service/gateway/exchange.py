@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from mmhash_service.gateway.decision import Decision
 from mmhash_service.gateway.fleet import Fleet
+from mmhash_service.gateway.router import Decision
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.telemetry import metrics
 

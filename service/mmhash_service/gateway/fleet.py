@@ -13,8 +13,7 @@ from mmhash.kvindex import Index, WorkerStats
 from mmhash.kvindex import Worker as EventSource
 from mmhash_service.gateway.connection import SilentError, WorkerError
 from mmhash_service.gateway.conversations import Conversations
-from mmhash_service.gateway.discovery import complete, describe
-from mmhash_service.gateway.engine_load import count_requests
+from mmhash_service.gateway.discovery import complete, count_requests, describe
 from mmhash_service.gateway.naming import PLUGIN_PATH, read_plugin
 from mmhash_service.gateway.served_models import ServedModels, read_model_list
 from mmhash_service.gateway.settings import GatewaySettings

@@ -10,7 +10,7 @@ all requests until their first tokens, negated:
 `load` is the number of tokens that the worker still has to compute for others (worker.py): this
 request waits for them. `matched_tokens` are those of the prompt that the worker holds,
 `expected_tokens` those after them that it computes for requests that run (expected.py), or was sent
-under names that its events do not show (unnamed.py). So it has to compute `new_tokens`.
+under names that its events do not show (there). So it has to compute `new_tokens`.
 
 As many requests as wait now, `waiting` at a worker on average, will wait while this one is computed
 (Little's law): each of its tokens delays them, too. If the fleet is idle, nobody waits, and the

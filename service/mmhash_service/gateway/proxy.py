@@ -20,19 +20,21 @@ from mmhash_service.gateway.connection import (
     Connection,
     SilentError,
     WorkerError,
+    for_client,
+    for_worker,
+    request_head,
 )
 from mmhash_service.gateway.exchange import Exchange
-from mmhash_service.gateway.headers import for_client, for_worker, request_head
+from mmhash_service.gateway.request import RoutedRequest, read_request
 from mmhash_service.gateway.resources import GatewayResources
-from mmhash_service.gateway.routed_request import RoutedRequest, read_request
 from mmhash_service.gateway.router import Routing
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.worker import Worker
-from mmhash_service.items.tenants import resolve_tenant
+from mmhash_service.items.context import resolve_tenant
 from mmhash_service.limits.capacity import Admission
 from mmhash_service.problems.problem import Problem
 from mmhash_service.telemetry import metrics, tracing
-from mmhash_service.telemetry.request_id import ID_HEADER, request_id
+from mmhash_service.telemetry.tracing import ID_HEADER, request_id
 
 # Paths that the access log and the metrics name; all others are "other".
 KNOWN_PATHS = frozenset(PATHS) | {

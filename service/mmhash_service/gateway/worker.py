@@ -6,14 +6,11 @@ from typing import NamedTuple
 
 import httpx
 
-from mmhash_service.gateway.connection import Connection, RefusedError
+from mmhash_service.gateway.connection import Connection, Pool, RefusedError, request_head
 from mmhash_service.gateway.discovery import Description, complete
-from mmhash_service.gateway.expected import ExpectedBlocks
-from mmhash_service.gateway.headers import request_head
+from mmhash_service.gateway.expected import NO_BLOCKS, ExpectedBlocks, SentBlocks, UnnamedBlocks
 from mmhash_service.gateway.naming import NameCheck
-from mmhash_service.gateway.pool import Pool
 from mmhash_service.gateway.settings import GatewaySettings
-from mmhash_service.gateway.unnamed import NO_BLOCKS, SentBlocks, UnnamedBlocks
 from mmhash_service.gateway.worker_spec import WorkerSpec
 
 # The load of a request that runs, in tokens: it slows the computation of another prompt by as much

@@ -18,7 +18,7 @@ from mmhash.engines.caller_fields import FEATURE_FORMATS, KINDS, MEDIA
 from mmhash.requests.raw_json import PARSE_ERRORS
 from mmhash.tags import TAGS_MEMBER
 from mmhash_service.guard.body_text import may_have, put_back, set_aside
-from mmhash_service.limits.json_limits import MAX_DEPTH, has_many_values
+from mmhash_service.limits.text import MAX_DEPTH, has_many_values
 
 MAX_TAGS = 1000
 

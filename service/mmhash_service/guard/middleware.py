@@ -30,8 +30,7 @@ from mmhash_service.guard.caller_hashes import (
     strip_unverified_hashes,
 )
 from mmhash_service.guard.settings import TENANT_BY_HEADER, GuardSettings
-from mmhash_service.limits.headers import has_duplicates
-from mmhash_service.limits.json_limits import MAX_VALUES
+from mmhash_service.limits.text import MAX_VALUES, has_duplicates
 from mmhash_service.problems.problem import ProblemSpec
 
 logger = logging.getLogger(__name__)

@@ -13,12 +13,14 @@ from mmhash_service.endpoints import hash as hash_route
 from mmhash_service.endpoints.openapi import describe_bodies
 from mmhash_service.endpoints.schemas.server import ProblemAnswer
 from mmhash_service.gateway.settings import GatewaySettings
-from mmhash_service.http.access_log import AccessLogMiddleware
-from mmhash_service.http.api_keys import ApiKeyMiddleware
-from mmhash_service.http.duplicate_headers import DuplicateHeaderMiddleware
-from mmhash_service.http.metrics_port import MetricsPortMiddleware
+from mmhash_service.http.middleware import (
+    AccessLogMiddleware,
+    ApiKeyMiddleware,
+    DuplicateHeaderMiddleware,
+    MetricsPortMiddleware,
+    TracingMiddleware,
+)
 from mmhash_service.http.problem_responses import MEDIA_TYPE, add_problem_handlers
-from mmhash_service.http.tracing import TracingMiddleware
 from mmhash_service.models import Models
 from mmhash_service.resources import Resources
 from mmhash_service.settings import Settings

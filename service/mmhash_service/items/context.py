@@ -1,25 +1,85 @@
 """The context of one request that hashes: its options, its tenant and its resources."""
 
+import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi import Request
 
 from mmhash import Digest
 from mmhash.digest import Algorithm
 from mmhash.framing import frame
+from mmhash.tags import sign_tag
 from mmhash.view import Kind
 from mmhash_service.decoder.pool import DecoderPool
 from mmhash_service.fetch.fetcher import Fetcher
-from mmhash_service.items.engines import RequestedEngine, parse_engines
-from mmhash_service.items.hashed import HashedItem, MemoStatus, describe, names_of, tag_of
+from mmhash_service.items.hashed import (
+    HashedItem,
+    MemoStatus,
+    RequestedEngine,
+    describe,
+    names_of,
+    parse_engines,
+)
 from mmhash_service.items.schema import HashQuery
-from mmhash_service.items.tenants import Signer, Tenant, build_signer, resolve_tenant
 from mmhash_service.limits.capacity import Admission
-from mmhash_service.limits.thread_pool import PromptPool, ThreadPool
+from mmhash_service.limits.threads import PromptPool, ThreadPool
 from mmhash_service.memo.memo import Memo
+from mmhash_service.problems.problem import Problem
 from mmhash_service.resources import Resources
 from mmhash_service.settings import Settings
+
+TENANT_HEADER = "X-Mmhash-Tenant"
+
+# Long enough for a request that waits for its engine.
+TAG_TTL_S = 600
+
+TENANT_PARAMETER = {"name": TENANT_HEADER, "in": "header", "schema": {"type": "string"}}
+"""The header in the OpenAPI of a request."""
+
+
+class Tenant(NamedTuple):
+    """The tenant of a request, and the 32 secret bytes that key its framing."""
+
+    name: str
+    secret: bytes
+
+
+class Signer(NamedTuple):
+    """Signs keys for one engine and one tenant with the newest secret."""
+
+    engine: str
+    tenant: str | None
+    secret: bytes
+
+    def tag(self, key: Digest) -> str:
+        """Return a tag that is valid from now for TAG_TTL_S."""
+        expires = int(time.time()) + TAG_TTL_S
+        return sign_tag(
+            key, engine=self.engine, tenant=self.tenant, expires=expires, secrets=[self.secret]
+        )
+
+
+def resolve_tenant(request: Request, settings: Settings) -> Tenant | None:
+    """Return the tenant that the request names, or None if it names none."""
+    # At most one header: the middleware refuses requests with duplicates.
+    name = request.headers.get(TENANT_HEADER)
+    if name is None:
+        return None
+    secret = settings.tenants.get(name)
+    if secret is None:
+        raise Problem("unknown-tenant")
+    return Tenant(name, bytes.fromhex(secret.get_secret_value()))
+
+
+def build_signer(settings: Settings, engines: tuple[str, ...], tenant: Tenant | None) -> Signer:
+    """Return the signer for a request with `sign`."""
+    if not settings.tag_secrets:
+        raise Problem("sign-off")
+    if len(engines) != 1:
+        raise Problem("invalid-query", reason="with sign, engines names exactly one")
+    secret = bytes.fromhex(settings.tag_secrets[0].get_secret_value())
+    return Signer(engines[0], tenant.name if tenant else None, secret)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +137,7 @@ class RequestContext:
         if self.signer is None:
             return None
         (engine,) = self.engines
-        return tag_of(item, engine, self.signer, options)
+        return self.signer.tag(engine.name_item(item.key, options, item.orientation))
 
 
 def on_unix_socket(request: Request) -> bool:

@@ -1,23 +1,64 @@
 """Items of a JSON body: their content is in the body, at a URL, or in memory of this host."""
 
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import mmhash
 from mmhash import Digest
 from mmhash.cpu import hash_bytes
+from mmhash.errors import DeviceError, InputError, TransportError
+from mmhash.transport import IpcTensor, SharedTensor
 from mmhash_service.bodies.json_body import JsonText, parse_json
 from mmhash_service.bodies.parsing import parse_base64, parse_dtype
 from mmhash_service.fetch.data import is_data_url, is_media_url, read_data_url
-from mmhash_service.items.bundles import hash_tensor
 from mmhash_service.items.context import RequestContext
-from mmhash_service.items.handles import hash_handle
 from mmhash_service.items.hashed import HashedItem
 from mmhash_service.items.media import Modality, hash_media
-from mmhash_service.items.readers import hash_pixels, refuse_empty
+from mmhash_service.items.readers import hash_pixels, hash_tensor, refuse_empty
 from mmhash_service.items.schema import HashBody, JsonItem
 from mmhash_service.items.urls import hash_url
-from mmhash_service.limits.concurrency import run_few
+from mmhash_service.limits.threads import run_few
 from mmhash_service.problems.problem import Problem
+
+
+def hash_handle(context: RequestContext, item: JsonItem) -> list[HashedItem]:
+    """Return the items of a handle; run this in a thread."""
+    if not context.is_local or (item.cuda_ipc is not None and not context.settings.cuda_ipc):
+        raise Problem("in-place-off")
+    try:
+        with _open(item) as feature:
+            if (feature.kind, item.dtype, item.shape) != (item.kind, None, None):
+                reason = f"it is that of a {feature.kind}, with the dtype and the shape"
+                raise Problem("invalid-handle", reason=reason)
+            return [
+                context.item(
+                    name,
+                    part.kind,
+                    part.dtype,
+                    part.shape,
+                    part.nbytes,
+                    mmhash.digest(part, algorithm=context.algorithm),
+                )
+                for name, part in _parts(item, feature)
+            ]
+    except (TransportError, DeviceError) as error:
+        raise Problem("invalid-handle", reason=str(error)) from error
+
+
+def _open(item: JsonItem) -> SharedTensor | IpcTensor:
+    if item.shm is not None:
+        return SharedTensor.open(item.shm)
+    return IpcTensor.open(item.cuda_ipc)
+
+
+def _parts(item: JsonItem, feature: Any) -> list[tuple[str | None, Any]]:
+    if item.grids is None and item.counts is None:
+        return [(item.name, feature)]
+    try:
+        parts = mmhash.split(feature, grids=item.grids, counts=item.counts)
+    except InputError as error:
+        raise Problem("invalid-tensor", reason=str(error)) from error
+    return [(item.part_name(number), part) for number, part in enumerate(parts)]
 
 
 class Encoded(NamedTuple):

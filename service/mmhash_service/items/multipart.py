@@ -9,7 +9,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem
 from mmhash_service.items.readers import Reader
-from mmhash_service.limits.concurrency import end_turn
+from mmhash_service.limits.threads import end_turn
 from mmhash_service.problems.problem import Problem
 
 OpenPart = Callable[[str, str], Reader]

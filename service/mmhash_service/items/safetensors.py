@@ -16,7 +16,7 @@ from mmhash.requests.raw_json import PARSE_ERRORS
 from mmhash_service.bodies.parsing import MAX_DIMS, count_strings
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem
-from mmhash_service.items.stream import AlignedHasher
+from mmhash_service.items.readers import AlignedHasher
 from mmhash_service.problems.problem import Problem
 
 if TYPE_CHECKING:

@@ -3,23 +3,67 @@
 from collections.abc import Callable
 from dataclasses import replace
 from math import prod
+from typing import Protocol, TypeVar
 
 from blake3 import blake3
 
 from mmhash import Digest
+from mmhash.digest import Algorithm
 from mmhash.dtypes import ITEM_SIZE
 from mmhash_service.bodies.parsing import check_length, parse_dtype
-from mmhash_service.fetch.failures import Failed, FetchFailure
 from mmhash_service.fetch.local import is_file_url, open_file
-from mmhash_service.items.bundles import hash_tensor
+from mmhash_service.fetch.remote import Failed, FetchFailure
+from mmhash_service.fetch.validators import Validator
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem
 from mmhash_service.items.media import MediaReader
-from mmhash_service.items.readers import PixelsReader, StreamReader, recall_pixels
-from mmhash_service.items.remote_content import read_content
+from mmhash_service.items.readers import PixelsReader, StreamReader, hash_tensor, recall_pixels
 from mmhash_service.items.schema import JsonItem
 from mmhash_service.memo.entries import Fetched
 from mmhash_service.problems.problem import Problem
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Target(Protocol[T_co]):
+    """The result that content is read for."""
+
+    async def recall(self, fetched: Fetched, /) -> T_co | None:
+        """Return the result for content that was fetched before, if the memo has all of it."""
+
+    def expect(self, nbytes: int, /) -> None:
+        """Refuse content of a wrong length before it is read."""
+
+    def take(self, piece: bytes, /) -> None:
+        """Process the next piece."""
+
+    async def finish(self) -> tuple[T_co, Digest]:
+        """Return the result, and the digest by which the memo finds the content."""
+
+
+async def read_content(
+    context: RequestContext, text: str, algorithm: Algorithm, target: Target[T]
+) -> T:
+    """Return the result for the content of a URL, without a download if it is unchanged."""
+    url = context.fetcher.allowed(text)
+    entry = await context.memo.url(context.space, str(url), algorithm)
+    recalled = None if entry is None else await target.recall(entry)
+    condition = None
+    if entry is not None and recalled is not None:
+        condition = Validator(entry.etag, entry.last_modified)
+    async with context.fetcher.get(url, condition) as remote:
+        if recalled is not None and remote.unchanged:
+            return recalled
+        if remote.length is not None:
+            target.expect(remote.length)
+        await remote.read(target.take)
+    result, digest = await target.finish()
+    if remote.validator is not None:
+        fetched = Fetched(*remote.validator, remote.count, digest)
+        context.memo.keep_url(context.space, str(url), fetched)
+    return result
+
 
 # A file is read in pieces of this length, each hashed on the event loop.
 _PIECE = 1 << 20

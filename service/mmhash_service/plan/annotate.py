@@ -8,8 +8,7 @@ from mmhash.engines.engine import NativeFormat, NoFieldError
 from mmhash.errors import InputError
 from mmhash.requests import Document, EngineRequest, Place, RequestError, read_for
 from mmhash_service.items.context import RequestContext
-from mmhash_service.items.engines import RequestedEngine
-from mmhash_service.items.hashed import HashedItem, names_of
+from mmhash_service.items.hashed import HashedItem, RequestedEngine, names_of
 from mmhash_service.plan.media import Needs, Resolved, UrlTreatment
 from mmhash_service.problems.problem import InvalidPart, Problem
 

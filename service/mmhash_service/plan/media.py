@@ -22,10 +22,9 @@ from mmhash_service.items.readers import (
     recall_pixels,
     refuse_empty,
 )
-from mmhash_service.items.remote_content import read_content
 from mmhash_service.items.schema import JsonItem
-from mmhash_service.items.urls import hash_url, key_by_url, read_url
-from mmhash_service.limits.concurrency import run_few
+from mmhash_service.items.urls import hash_url, key_by_url, read_content, read_url
+from mmhash_service.limits.threads import run_few
 from mmhash_service.memo.entries import Fetched
 from mmhash_service.problems.problem import Problem
 from mmhash_service.telemetry import tracing

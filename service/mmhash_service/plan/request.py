@@ -20,8 +20,7 @@ from mmhash.requests import (
 )
 from mmhash_service.bodies.parsing import refuse_many_values
 from mmhash_service.items.context import RequestContext
-from mmhash_service.items.engines import RequestedEngine
-from mmhash_service.items.hashed import describe
+from mmhash_service.items.hashed import RequestedEngine, describe
 from mmhash_service.plan.annotate import unreadable
 from mmhash_service.plan.media import PLAN_NEEDS, Resolved, ResolvedMedia, resolve
 from mmhash_service.plan.schema import PlanQuery

@@ -6,8 +6,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
-from mmhash_service.telemetry.request_id import request_id
-from mmhash_service.telemetry.tracing import trace_id
+from mmhash_service.telemetry.tracing import request_id, trace_id
 
 
 class _Json(logging.Formatter):

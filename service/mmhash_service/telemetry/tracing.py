@@ -1,14 +1,37 @@
-"""OpenTelemetry spans, if opentelemetry-api is installed and its SDK is configured.
+"""The id of each request, and OpenTelemetry spans if its API is installed and its SDK configured.
 
 Otherwise a span is a context manager that does nothing (bench/tracing.py measures it).
 Spans hold names and sizes only: no content, no URL and no message of an exception.
 """
 
+import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from mmhash_service.problems.problem import Problem
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Tracer
+
+
+ID_HEADER = b"x-request-id"
+
+_GOOD_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}", re.ASCII)
+
+request_id: ContextVar[str] = ContextVar("request_id", default="")
+
+
+def id_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Return the id in the request's header if it is well-formed, else a random one."""
+    given = [value for name, value in headers if name == ID_HEADER]
+    if len(given) == 1 and _GOOD_ID.fullmatch(given[0]):
+        return given[0]
+    return os.urandom(8).hex().encode()
+
 
 try:
     from opentelemetry import trace
@@ -18,9 +41,6 @@ except ImportError:
 else:
     has_api = True
 
-if TYPE_CHECKING:
-    from opentelemetry.context import Context
-    from opentelemetry.trace import Tracer
 
 Header = tuple[bytes, bytes]
 

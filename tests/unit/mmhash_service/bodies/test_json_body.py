@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 import mmhash
-from mmhash_service.limits.json_limits import MAX_VALUES
+from mmhash_service.limits.text import MAX_VALUES
 from mmhash_service.problems.catalogue import PROBLEMS
 from tests.support.images import encode_noise
 from tests.support.responses import items_of, problem_of

@@ -17,7 +17,7 @@ from mmhash_service.gateway.worker import Worker
 from mmhash_service.gateway.worker_spec import parse_worker
 from mmhash_service.http.app import create_app
 from mmhash_service.limits.capacity import Limits
-from mmhash_service.limits.concurrency import TURN
+from mmhash_service.limits.threads import TURN
 from mmhash_service.settings import Settings
 from tests.support import in_process, prompt_models
 

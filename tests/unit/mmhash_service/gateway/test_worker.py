@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 from mmhash_service.gateway.connection import BrokenError, UnreachableError
+from mmhash_service.gateway.expected import UnnamedBlocks
 from mmhash_service.gateway.settings import GatewaySettings
-from mmhash_service.gateway.unnamed import UnnamedBlocks
 from mmhash_service.gateway.worker import RUNNING_TOKENS, Worker
 from mmhash_service.gateway.worker_spec import parse_worker
 from tests.support.listening import serve_connections, stop_listening

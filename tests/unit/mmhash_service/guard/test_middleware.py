@@ -21,7 +21,7 @@ from mmhash.engines import sglang, vllm
 from mmhash.engines.registry import ENGINES
 from mmhash_service.guard.caller_hashes import MAX_TAGS
 from mmhash_service.guard.middleware import _PROBLEMS, INLINE_MAX_BYTES, Guard
-from mmhash_service.limits.json_limits import MAX_VALUES
+from mmhash_service.limits.text import MAX_VALUES
 from tests.support.in_process import running
 
 PAGE = Path(__file__).parents[4] / "docs" / "guard.md"
@@ -549,8 +549,7 @@ def test_it_brings_no_more_of_the_service_into_the_engine() -> None:
         "mmhash_service.guard.middleware",
         "mmhash_service.guard.settings",
         "mmhash_service.limits",
-        "mmhash_service.limits.headers",
-        "mmhash_service.limits.json_limits",
+        "mmhash_service.limits.text",
         "mmhash_service.problems",
         "mmhash_service.problems.problem",
     }

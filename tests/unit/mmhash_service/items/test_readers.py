@@ -10,7 +10,7 @@ import pytest
 import mmhash
 from mmhash.digest import ALGORITHMS
 from mmhash_service.http.app import create_app
-from mmhash_service.items.stream import AlignedHasher
+from mmhash_service.items.readers import AlignedHasher
 from mmhash_service.settings import Settings
 
 CONTENT = (bytes(range(251)) * 13_000)[: (3 << 20) + 12_345]

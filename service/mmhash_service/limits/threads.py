@@ -1,7 +1,7 @@
-"""A thread pool for work that would block the event loop, with a time limit."""
+"""Work beside the event loop: threads with a time limit, and a few jobs at the same time."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
@@ -76,3 +76,40 @@ class PromptPool:
         """Start no more jobs, and cancel those in the queues."""
         self.short.stop()
         self.long.stop()
+
+
+_CONCURRENCY = 8
+"""The images and URLs of one request that are decoded or fetched at the same time."""
+
+TURN = 32
+"""The items of one request that are made in one turn of the event loop."""
+
+
+async def end_turn(count: int) -> None:
+    """Let other requests have a turn of the event loop after each TURN of `count` items."""
+    if count % TURN == 0:
+        await asyncio.sleep(0)
+
+
+async def run_few(jobs: Iterable[Callable[[], Awaitable[None]]]) -> None:
+    """Run jobs, a few at the same time; the first error cancels the others and is raised."""
+    semaphore = asyncio.Semaphore(_CONCURRENCY)
+
+    async def run(job: Callable[[], Awaitable[None]]) -> None:
+        async with semaphore:
+            await job()
+
+    error: Exception | None = None
+    try:
+        async with asyncio.TaskGroup() as group:
+            for job in jobs:
+                group.create_task(run(job))
+    except ExceptionGroup as failed:
+        error = failed.exceptions[0]
+        failed.__traceback__ = None
+    # Without cycles of errors and frames: these would keep the body until they are collected.
+    if error is not None:
+        try:
+            raise error
+        finally:
+            del error

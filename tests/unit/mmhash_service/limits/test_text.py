@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mmhash_service.limits.json_limits import MAX_VALUES, has_many_values
+from mmhash_service.limits.text import MAX_VALUES, has_many_values
 
 STEP = 1 << 20  # the bytes that are counted at a time
 

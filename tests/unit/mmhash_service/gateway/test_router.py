@@ -2,9 +2,9 @@
 
 import pytest
 
-from mmhash_service.gateway.decision import Prepared
+from mmhash_service.gateway.expected import UnnamedBlocks
+from mmhash_service.gateway.router import Prepared
 from mmhash_service.gateway.settings import GatewaySettings
-from mmhash_service.gateway.unnamed import UnnamedBlocks
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.gateway.worker_spec import parse_worker
 

@@ -1,9 +1,33 @@
-"""Limits of JSON bodies, shared by all that read them.
+"""Limits of headers and of JSON, which the service and the guard share.
 
-The guard imports this into the engine's process, so nothing else of the service is imported here.
+The guard imports this into the engine's process, so nothing here imports the service's metrics.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
+
+from mmhash.engines.caller_fields import COMPRESSION_HEADERS
+
+SINGLE_VALUED = frozenset(
+    {
+        b"authorization",
+        b"content-length",
+        b"content-type",
+        b"host",
+        b"transfer-encoding",
+        b"x-mmhash-tenant",
+        b"x-request-id",
+        *(name.encode() for name in COMPRESSION_HEADERS),
+    }
+)
+
+
+def has_duplicates(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Return True if a header that takes one value is repeated; names are in lower case."""
+    names = [name for name, _ in headers if name in SINGLE_VALUED]
+    return len(names) != len(set(names))
+
 
 # Long strings are cheap, numbers and names are not: to parse this many values the parser holds the
 # GIL, and with it the event loop, as long as it may.

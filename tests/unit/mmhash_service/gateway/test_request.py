@@ -16,10 +16,10 @@ from PIL import Image
 import mmhash
 from mmhash.cpu import hash_bytes
 from mmhash.requests import Document
-from mmhash_service.gateway.routed_request import is_light, read_request
+from mmhash_service.gateway.request import is_light, read_request
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.http.app import create_app
-from mmhash_service.limits.thread_pool import ThreadPool
+from mmhash_service.limits.threads import ThreadPool
 from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
 from tests.support import in_process, prompt_models

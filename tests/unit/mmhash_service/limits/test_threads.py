@@ -1,4 +1,4 @@
-"""The jobs of one request: what they hold ends with it."""
+"""Threads with a time limit, and the jobs of one request: what they hold ends with it."""
 
 import asyncio
 import gc
@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from mmhash_service.limits.concurrency import run_few
+from mmhash_service.limits.threads import run_few
 
 
 class Body:

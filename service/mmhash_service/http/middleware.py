@@ -1,0 +1,169 @@
+"""What every request passes: metrics and the access log, spans, API keys, duplicate headers."""
+
+import logging
+from collections.abc import Collection
+from functools import cache
+from hmac import compare_digest
+from time import perf_counter
+
+from blake3 import blake3
+from prometheus_client import Counter, Histogram
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mmhash_service.bodies.reading import BODY_BYTES
+from mmhash_service.endpoints import probes
+from mmhash_service.http.problem_responses import problem_response
+from mmhash_service.limits.text import has_duplicates
+from mmhash_service.resources import Resources
+from mmhash_service.telemetry import metrics, tracing
+from mmhash_service.telemetry.tracing import ID_HEADER, id_of, request_id
+
+logger = logging.getLogger(__name__)
+
+# Polled every few seconds: neither logged nor counted.
+POLLED = frozenset({"/live", "/ready", "/health", "/metrics"})
+
+
+class AccessLogMiddleware:
+    """Counts, times and logs requests. Paths other than `paths` are reported as `other`."""
+
+    def __init__(self, app: ASGIApp, paths: frozenset[str]) -> None:
+        self._app = app
+        self._paths = paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start = perf_counter()
+        identifier = id_of(scope["headers"])
+        request_id.set(identifier.decode())
+        status = 0
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], (ID_HEADER, identifier)]
+            await send(message)
+
+        path = scope["path"]
+        if path in POLLED:
+            await self._app(scope, receive, send_and_note)
+            return
+        try:
+            await self._app(scope, receive, send_and_note)
+        finally:
+            seconds = perf_counter() - start
+            label = path if path in self._paths else "other"
+            status = status or 499  # the client disconnected before the response
+            _requests(label, status).inc()
+            _seconds(label).observe(seconds)
+            fields = {
+                "duration_ms": round(1e3 * seconds, 3),
+                "body_bytes": scope.get(BODY_BYTES, 0),
+            }
+            logger.info("%s %s %d", scope["method"], label, status, extra={"fields": fields})
+
+
+# Cached: labels() takes as long as the rest of the middleware.
+@cache
+def _seconds(label: str) -> Histogram:
+    return metrics.SECONDS.labels(label)
+
+
+@cache
+def _requests(label: str, status: int) -> Counter:
+    return metrics.REQUESTS.labels(label, str(status))
+
+
+class DuplicateHeaderMiddleware:
+    """Refuses requests with duplicate headers."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it before any header is used."""
+        if scope["type"] == "http" and has_duplicates(scope["headers"]):
+            await problem_response("duplicate-header")(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+class MetricsPortMiddleware:
+    """Answers the requests that arrive at the metrics port."""
+
+    def __init__(self, app: ASGIApp, port: int) -> None:
+        self._app = app
+        self._port = port
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request at the metrics port, or pass it on."""
+        # The port of the connection, which no header of a request changes.
+        if scope["type"] != "http" or scope["server"][1] != self._port:
+            await self._app(scope, receive, send)
+        elif scope["path"] != "/metrics":
+            await problem_response("not-found")(scope, receive, send)
+        elif scope["method"] not in {"GET", "HEAD"}:
+            await problem_response("method-not-allowed")(scope, receive, send)
+        else:
+            response = await probes.metrics()
+            await response(scope, receive, send)
+
+
+# Health checks need no key.
+PROBES = frozenset({"/live", "/ready", "/health"})
+
+_SCHEME = "Bearer "
+
+
+class ApiKeyMiddleware:
+    """Refuses requests without a valid key, except those of probes and pages."""
+
+    def __init__(self, app: ASGIApp, pages: Collection[str] = frozenset()) -> None:
+        self._app = app
+        # A page asks its user for a key.
+        self._open_paths = PROBES | frozenset(pages)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it before its body is read."""
+        if scope["type"] == "http" and scope["path"] not in self._open_paths:
+            text = Headers(scope=scope).get("authorization", "")
+            # Those of the settings now: a reload replaces them.
+            digests = Resources.of_app(scope["app"]).settings.api_key_digests
+            if not (text.startswith(_SCHEME) and _is_valid(text.removeprefix(_SCHEME), digests)):
+                await problem_response("unauthorized")(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def _is_valid(key: str, digests: tuple[str, ...]) -> bool:
+    actual = blake3(key.encode("latin-1")).hexdigest()  # the bytes of the header
+    # No early exit: the time must not reveal which digest matched.
+    return sum(compare_digest(actual, digest) for digest in digests) > 0
+
+
+class TracingMiddleware:
+    """Records requests other than probes. Paths other than `paths` are reported as `other`."""
+
+    def __init__(self, app: ASGIApp, paths: frozenset[str]) -> None:
+        self._app = app
+        self._paths = paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http" or scope["path"] in POLLED:
+            await self._app(scope, receive, send)
+            return
+
+        async def send_and_note(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                tracing.note_status(message["status"])
+            await send(message)
+
+        route = scope["path"] if scope["path"] in self._paths else "other"
+        with tracing.request_span(scope["method"], route, scope["headers"]):
+            await self._app(scope, receive, send_and_note)
