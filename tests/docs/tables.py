@@ -3,6 +3,7 @@
 python -m tests.docs.tables    # write them into the pages
 """
 
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -15,7 +16,6 @@ from mmhash_service.guard.settings import GuardSettings
 from mmhash_service.problems.catalogue import PROBLEMS
 from mmhash_service.settings import Settings
 from mmhash_service.telemetry.metrics import REGISTRY
-from tests.support.setting_rows import row_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -66,7 +66,17 @@ def settings(of: type[BaseSettings], prefix: str) -> Iterator[str]:
     yield "| setting | variable | default | meaning |"
     yield "| --- | --- | --- | --- |"
     for name, field in of.model_fields.items():
-        yield row_of(name, prefix, field)
+        default = "" if field.is_required() else shown(field.default)
+        yield f"| `{name}` | `{prefix}{name.upper()}` | {default} | {field.description} |"
+
+
+def shown(default: object) -> str:
+    """Return a default in the form that its variable needs."""
+    if default is None:
+        return "unset"
+    if isinstance(default, str):
+        return f"`{default}`"
+    return f"`{json.dumps([*default] if isinstance(default, frozenset) else default)}`"
 
 
 def problems(head: str, of: Iterable[tuple[str, int, str]]) -> Iterator[str]:

@@ -6,15 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 
-import mmhash
-from mmhash.image import FORMATS
 from mmhash_service.decoder import pool
 from mmhash_service.decoder.child import DecoderProcess
 from mmhash_service.decoder.images import decode_image
@@ -23,7 +19,6 @@ from mmhash_service.decoder.pool import DecoderPool, decoder_count, pixels_of
 from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
 from tests.support.decoders import children, run_with_pool, state, wait_until_ready
-from tests.support.images import encode_noise
 from tests.support.waiting import wait_until
 
 CORPUS = Path(__file__).parents[3] / "fuzz" / "corpus" / "image"
@@ -32,18 +27,6 @@ CORPUS = Path(__file__).parents[3] / "fuzz" / "corpus" / "image"
 def problem_of(error: BaseException) -> str:
     assert isinstance(error, Problem), error
     return error.name
-
-
-@pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
-def test_a_process_gives_the_library_s_digest(algorithm: Any) -> None:
-    bodies = [encode_noise(name, "RGB", size=(65, 43)) for name in FORMATS]
-
-    async def decode(pool: DecoderPool) -> list[Any]:
-        return [await pool.decode(memoryview(body), algorithm) for body in bodies]
-
-    for name, body, pixels in zip(FORMATS, bodies, run_with_pool(decode), strict=True):
-        with Image.open(BytesIO(body)) as image:
-            assert pixels.digest == mmhash.digest(image, algorithm=algorithm), name
 
 
 def test_a_process_without_files_decodes_what_one_with_files_does() -> None:

@@ -3,9 +3,7 @@
 import base64
 import hashlib
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import httpx
@@ -17,6 +15,7 @@ from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 from tests.support import prompt_models
 from tests.support.in_process import running
+from tests.support.origin import Origin
 from tests.support.responses import problem_of
 
 
@@ -28,30 +27,14 @@ def picture(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def host(picture: Path) -> Iterator[str]:
-    """A host that has the picture at any path but one."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            content = picture.read_bytes()
-            self.send_response(404 if self.path == "/missing" else 200)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: Any) -> None:
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+def host(picture: Path, origin: Origin) -> str:
+    """A host that has the picture."""
+    origin.answers = dict.fromkeys(("/a", "/b"), Origin.ok(picture.read_bytes()))
+    return f"127.0.0.1:{origin.port}"
 
 
 @pytest.fixture
-def client(host: str, tmp_path: Path) -> Iterator[httpx.Client]:
+def fetching(host: str, tmp_path: Path) -> Iterator[httpx.Client]:
     settings = Settings(
         decoders=1, url_hosts=(host,), url_networks=("127.0.0.0/8",), file_root=tmp_path
     )
@@ -70,16 +53,16 @@ def parts_of(client: httpx.Client, query: str, *urls: str) -> list[dict[str, Any
 @pytest.mark.parametrize("of", ["bytes", "pixels"])
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_a_url_has_the_hash_of_what_it_points_to(
-    client: httpx.Client, host: str, picture: Path, engine: str, of: str
+    fetching: httpx.Client, host: str, picture: Path, engine: str, of: str
 ) -> None:
     content = picture.read_bytes()
     urls = [f"http://{host}/a", f"http://{host}/b", picture.as_uri()]
     if engine == "vllm":
         key = mmhash.key(Image.open(picture) if of == "pixels" else content)
-        hashes = [part["uuid"] for part in parts_of(client, f"engine=vllm&of={of}", *urls)]
+        hashes = [part["uuid"] for part in parts_of(fetching, f"engine=vllm&of={of}", *urls)]
         assert hashes == [key.hex()] * 3
     else:
-        parts = parts_of(client, f"engine=sglang&of={of}", *urls)
+        parts = parts_of(fetching, f"engine=sglang&of={of}", *urls)
         assert [part["image_url"]["content_hash"] for part in parts] == [
             f"sha256:{hashlib.sha256(content).hexdigest()}"
         ] * 3

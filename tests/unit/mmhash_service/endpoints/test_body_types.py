@@ -1,27 +1,11 @@
-"""The table of body types, in the docs and in OpenAPI."""
-
-from pathlib import Path
+"""The body type of a request, by its Content-Type."""
 
 import httpx
 import pytest
 
 from mmhash_service.endpoints.body_types import BODY_TYPES, find_body_type
-from mmhash_service.http.app import create_app
 from mmhash_service.problems.problem import Problem
 from tests.support.responses import items_of, problem_of
-
-PAGE = (Path(__file__).parents[4] / "docs" / "http.md").read_text()
-
-
-@pytest.mark.parametrize("name", BODY_TYPES)
-def test_the_page_names_each_type(name: str) -> None:
-    table = PAGE.partition("| Content-Type |")[2].partition("\n\n")[0]
-    assert name.replace("*", r"\*") in table
-
-
-def test_openapi_has_each_type() -> None:
-    operation = create_app().openapi()["paths"]["/hash"]["post"]
-    assert operation["requestBody"]["content"].keys() == BODY_TYPES.keys()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from mmhash_service.settings import Settings
 from tests.live import models
 from tests.support import in_process
 from tests.support.origin import Origin
-from tests.support.service import count
 
 ENGINES = ["vllm@0.32.0", "sglang@0.5.23"]
 
@@ -147,17 +146,6 @@ def test_a_url_that_the_memo_knows_is_not_downloaded(
     assert "if-none-match" in origin.heads[-1].lower()
 
 
-def test_orientation_is_applied_as_the_release_does(planner: httpx.Client) -> None:
-    request = chat(data_url(png(140, 56, turn=6)))
-    sizes = {
-        engine: [
-            (item["width"], item["height"]) for item in plan(planner, request, engine)["items"]
-        ]
-        for engine in ("vllm@0.32.0", "sglang@0.5.23")
-    }
-    assert sizes == {"vllm@0.32.0": [(56, 140)], "sglang@0.5.23": [(140, 56)]}
-
-
 @pytest.mark.parametrize(
     ("query", "request_", "problem"),
     [
@@ -193,12 +181,6 @@ def test_the_reason_for_no_plan_is_named(planner: httpx.Client) -> None:
     assert "'document'" in answer.json()["reason"]
 
 
-def test_models_and_plans_are_shown(planner: httpx.Client) -> None:
-    assert planner.get("/info").json()["models"] == ["tiny"]
-    plan(planner, {"messages": [{"role": "user", "content": "hi"}]})
-    assert count(planner, "mmhash_model_loads_total", model="tiny", result="loaded") >= 1
-
-
 def test_annotate_returns_the_plan_too(planner: httpx.Client) -> None:
     request = chat(data_url(png()))
     answer = planner.post(
@@ -209,46 +191,3 @@ def test_annotate_returns_the_plan_too(planner: httpx.Client) -> None:
         name: expected[name] for name in ("token_ids", "spans", "blocks", "event_ids")
     }
     assert answer["request"] == expected["request"]
-
-
-def turned(orientation: int) -> bytes:
-    file = io.BytesIO()
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    Image.open(io.BytesIO(png(96, 32))).save(file, "PNG", exif=exif)
-    return file.getvalue()
-
-
-@pytest.mark.parametrize("engine", ["vllm@0.32.0", "vllm@0.23.0", "sglang@0.5.23"])
-@pytest.mark.parametrize("options", [{}, {"media_io_kwargs": {"video": {"num_frames": 2}}}])
-def test_an_orientation_is_in_the_names_of_all_endpoints(
-    planner: httpx.Client, folder: Path, engine: str, options: dict[str, Any]
-) -> None:
-    uuids, keys = set(), set()
-    for orientation in (1, 6):
-        request = chat(data_url(turned(orientation))) | options
-        query: dict[str, Any] = {"of": "pixels"}
-        if engine != "sglang@0.5.23":
-            query |= {"seed": "0", "model_id": "m"}
-        answer = plan(planner, request, engine, **query)
-        (item,) = answer["items"]
-        library = Model.load(folder).plan(request, engine, **query)
-        assert answer["blocks"] == library.blocks
-        hashed = planner.post(
-            "/hash", params={"of": "pixels", "engines": engine}, content=turned(orientation),
-            headers={"Content-Type": "image/png"},
-        ).json()["items"][0]  # fmt: skip
-        assert item["key"] == hashed["key"]
-        if not options:
-            assert item["engines"] == hashed["engines"]
-        if engine != "sglang@0.5.23":
-            annotated = planner.post(
-                "/annotate", json=request, params={"engine": engine, "of": "pixels"}
-            ).json()
-            assert annotated["request"] == answer["request"] == library.request
-            assert annotated["items"][0]["engines"] == item["engines"]
-            assert annotated["items"][0]["key"] == item["key"]
-        uuids.add(str(item["engines"]))
-        keys.add(item["key"])
-    assert len(keys) == 1
-    assert len(uuids) == (1 if engine == "vllm@0.23.0" else 2)

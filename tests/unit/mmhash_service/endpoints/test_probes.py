@@ -1,15 +1,9 @@
-"""The probes: whether the server lives and is ready, what it is and can do."""
-
-import platform
-from typing import Any
+"""The probes: whether the server lives and is ready."""
 
 import httpx
 import pytest
 
-import mmhash
-from mmhash import engines
 from mmhash.digest import ALGORITHMS
-from mmhash.framing import SPEC_VERSION
 from mmhash_service.endpoints import self_test
 from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
@@ -59,30 +53,3 @@ def test_a_server_that_drains_is_not_ready_and_takes_no_calls() -> None:
             assert problem_of(answer) == (503, "draining")
             assert answer.headers["connection"] == "close"
         assert server.client.get("/live").status_code == 200
-
-
-def test_version(client: httpx.Client) -> None:
-    answer = client.get("/version")
-    assert answer.status_code == 200
-    assert answer.json() == {
-        "mmhash": mmhash.__version__,
-        "spec": SPEC_VERSION,
-        "python": platform.python_version(),
-    }
-
-
-def test_info(client: httpx.Client, server: Any) -> None:
-    answer = client.get("/info").json()
-    settings = server.uvicorn.config.app.state.resources.settings
-    limits = answer.pop("limits")
-    assert limits.items() >= {"max_pixels": settings.max_pixels, "max_items": 50}.items()
-    assert all(getattr(settings, name) == value for name, value in limits.items())
-    assert answer == {
-        "algorithms": list(ALGORITHMS),
-        "spec": SPEC_VERSION,
-        "devices": ["cpu"],
-        "engines": engines.registry.known(),
-        "in_place": [],
-        "models": [],
-        "memo": "memory",
-    }

@@ -112,19 +112,6 @@ def test_content_comes_as_it_is(origin: Any) -> None:
     }
 
 
-def test_chunks_are_put_together(origin: Any) -> None:
-    chunks = "3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nTrailer: x\r\n\r\n"
-    origin.answers["/"] = f"{HEAD}Transfer-Encoding: chunked\r\n\r\n{chunks}".encode()
-    assert get(origin, "/", "/").contents == [b"abcde", b"abcde"]
-    assert origin.connections == 1
-
-
-def test_a_connection_serves_many_requests(origin: Any) -> None:
-    origin.answers["/"] = origin.ok(b"abc")
-    assert get(origin, *["/"] * 20).contents == [b"abc"] * 20
-    assert origin.connections == 1
-
-
 def test_a_connection_that_its_host_closed_is_not_used_again(origin: Any) -> None:
     origin.answers["/"] = lambda connection: connection.sendall(origin.ok(b"abc"))
     assert get(origin, *["/"] * 5).contents == [b"abc"] * 5
@@ -137,11 +124,6 @@ def test_a_host_that_hangs_up_is_asked_once_more(origin: Any) -> None:
     assert get(origin, "/").contents == [b"abc"]
     assert refusal(origin) == "url-failed"
     assert len(origin.heads) == 4
-
-
-def test_an_empty_body_is_content(origin: Any) -> None:
-    origin.answers["/"] = origin.ok(b"")
-    assert get(origin, "/").contents == [b""]
 
 
 def test_no_proxy_is_asked(origin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,32 +241,6 @@ def test_hosts_that_are_left_take_no_connection_for_ever(
     asyncio.run(fetch())
 
 
-def test_a_byte_at_a_time_leaves_the_event_loop_to_others(origin: Any) -> None:
-    chunks = b"1\r\na\r\n" * 50_000 + b"0\r\n\r\n"
-    origin.answers["/"] = f"{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode() + chunks
-    turns = 0
-
-    async def fetch() -> None:
-        nonlocal turns
-        settings = Settings(url_hosts=[f"name.example:{origin.port}"], url_networks=LOOPBACK)
-        fetcher = Fetcher(settings, local)
-        url = fetcher.allowed(f"http://name.example:{origin.port}/")
-
-        async def read() -> None:
-            async with fetcher.get(url, None) as remote:
-                await remote.read(lambda _: None)
-
-        reading = asyncio.create_task(read())
-        while not reading.done():
-            turns += 1
-            await asyncio.sleep(0)
-        await reading
-        await fetcher.close()
-
-    asyncio.run(fetch())
-    assert turns > 10_000
-
-
 def redirect(location: str, status: int = 302) -> bytes:
     head = f"HTTP/1.1 {status} Moved\r\nLocation: {location}\r\nContent-Length: 4\r\n\r\ngone"
     return head.encode("latin-1")
@@ -376,17 +332,6 @@ def test_a_private_address_is_refused_unless_its_network_is_named(origin: Any) -
     assert refusal(origin, url_networks=["127.0.0.2/31", "10.0.0.0/8", "::/0"]) == "url-refused"
     assert origin.connections == 0
     assert get(origin, "/", url_networks=["127.0.0.1/32"]).contents == [b"secret"]
-
-
-def test_nobody_there(origin: Any) -> None:
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        port = closed.getsockname()[1]
-        origin.port, listening = port, origin.port
-        try:
-            assert refusal(origin) == "url-failed"
-        finally:
-            origin.port = listening
 
 
 ETAG = Validator('"e"', None)

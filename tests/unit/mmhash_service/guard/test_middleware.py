@@ -4,15 +4,11 @@ import asyncio
 import codecs
 import gzip
 import json
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from fastapi import FastAPI, Request, Response
+from fastapi import Request, Response
 from starlette.types import Message, Receive, Scope, Send
 
 import mmhash
@@ -20,11 +16,9 @@ from mmhash import Digest, sign_tag
 from mmhash.engines import sglang, vllm
 from mmhash.engines.registry import ENGINES
 from mmhash_service.guard.caller_hashes import MAX_TAGS
-from mmhash_service.guard.middleware import _PROBLEMS, INLINE_MAX_BYTES, Guard
+from mmhash_service.guard.middleware import Guard
 from mmhash_service.limits.text import MAX_VALUES
-from tests.support.in_process import running
 
-PAGE = Path(__file__).parents[4] / "docs" / "guard.md"
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))
 SOON = int(time.time()) + 3600
 KEYS = [mmhash.key(bytes([number])) for number in range(3)]
@@ -399,19 +393,6 @@ def test_a_tool_s_schema_may_name_a_parameter_so() -> None:
 # It takes long bodies, and bounds them.
 
 
-def with_data(length: int, character: str = "A") -> dict[str, Any]:
-    return chat(part(vllm.uuid(KEYS[0]), "data:image/png;base64," + character * length))
-
-
-@pytest.mark.parametrize("character", ["A", "\u00e9", '"', "\\", "\n", "\U0001f600"])
-@pytest.mark.parametrize("length", [INLINE_MAX_BYTES, 70_000, 200_000, 2 << 20])
-def test_a_long_body_is_rewritten_too(length: int, character: str) -> None:
-    request = with_data(length, character)
-    tagged = request | {"mmhash_tags": [tag_of(KEYS[0])]}
-    assert ask(tagged).request == request
-    assert ask(request).request == without_fields(request)
-
-
 def test_what_is_too_long_is_refused() -> None:
     limit = len(BODY)
     assert call(BODY, max_body_bytes=limit).body is not None
@@ -430,48 +411,6 @@ def test_too_many_values_or_tags_are_refused() -> None:
 
 
 # It stands where an engine is.
-
-
-@pytest.fixture
-def behind_guard(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A server with the guard put in front as an engine does: the class alone, no arguments."""
-    monkeypatch.setenv("MMHASH_GUARD_ENGINE", "vllm@0.33.0")
-    monkeypatch.setenv("MMHASH_GUARD_SECRETS", json.dumps([NEW.hex(), OLD.hex()]))
-    monkeypatch.setenv("MMHASH_GUARD_MAX_BODY_BYTES", str(8 << 20))
-    app = FastAPI()
-    app.add_middleware(Guard)
-
-    @app.post("/v1/chat/completions")
-    async def complete(request: Request) -> Any:
-        return await request.json()
-
-    @app.get("/health")
-    async def health() -> str:
-        return "well"
-
-    with running(app) as server:
-        yield server
-
-
-def test_before_a_real_server(behind_guard: Any) -> None:
-    client = behind_guard.client
-    path = "/v1/chat/completions"
-    request = chat(*(part(vllm.uuid(key)) for key in KEYS))
-    tags = [tag_of(key) for key in KEYS]
-    assert client.post(path, json=request | {"mmhash_tags": tags}).json() == request
-    assert client.post(path, json=request).json() == without_fields(request)
-    for tag in BAD_TAGS.values():
-        seen = client.post(path, json=chat(part(vllm.uuid(KEYS[0])), mmhash_tags=[tag])).json()
-        assert seen == without_fields(chat(part("")))
-    body = json.dumps(request).encode()
-    chunked = client.post(path, content=iter([body[:50], body[50:]]))
-    assert chunked.json() == without_fields(request)
-    long = with_data(5 << 20)
-    assert client.post(path, json=long | {"mmhash_tags": tags}).json() == long
-    assert client.get("/health").json() == "well"
-    refused = client.post(path, content=bytes(9 << 20))
-    assert refused.status_code == 413
-    assert refused.headers["content-type"] == "application/problem+json"
 
 
 def test_what_comes_after_the_body_is_passed_on() -> None:
@@ -526,30 +465,3 @@ def test_websockets_and_the_start_pass_and_a_client_that_has_gone_does_not(
 
     asyncio.run(run())
     assert reached == [kind] * reaches
-
-
-@pytest.mark.parametrize("name", _PROBLEMS)
-def test_the_page_has_each_problem_as_it_is(name: str) -> None:
-    status, _, detail = _PROBLEMS[name]
-    assert f"| `{name}` | {status} | {detail} |" in PAGE.read_text().splitlines()
-
-
-def test_it_brings_no_more_of_the_service_into_the_engine() -> None:
-    program = "import sys, mmhash_service.guard.middleware; print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    modules = done.stdout.split()
-    assert "prometheus_client" not in modules
-    assert {name for name in modules if name.startswith("mmhash_service.")} == {
-        "mmhash_service.base_settings",
-        "mmhash_service.guard",
-        "mmhash_service.guard.body_text",
-        "mmhash_service.guard.caller_hashes",
-        "mmhash_service.guard.middleware",
-        "mmhash_service.guard.settings",
-        "mmhash_service.limits",
-        "mmhash_service.limits.text",
-        "mmhash_service.problems",
-        "mmhash_service.problems.problem",
-    }

@@ -1,4 +1,4 @@
-"""The guard's settings: their sources, their bounds, and that the page on them is true."""
+"""The guard's settings: their sources and bounds."""
 
 from pathlib import Path
 from typing import Any
@@ -9,9 +9,7 @@ from starlette.responses import Response
 
 from mmhash_service.guard import Guard
 from mmhash_service.guard.settings import GuardSettings
-from tests.support.setting_rows import row_of
 
-PAGE = Path(__file__).parents[4] / "docs" / "guard.md"
 SECRET = "0123456789abcdef" * 4
 
 
@@ -60,11 +58,3 @@ def test_the_secrets_come_from_a_file(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_no_secret_is_shown() -> None:
     settings = GuardSettings(engine="vllm", secrets=[SECRET])
     assert SECRET not in f"{settings!r} {settings.model_dump_json()}"
-
-
-@pytest.mark.parametrize("name", GuardSettings.model_fields)
-def test_the_page_has_each_setting_as_it_is(name: str) -> None:
-    assert (
-        row_of(name, "MMHASH_GUARD_", GuardSettings.model_fields[name])
-        in PAGE.read_text().splitlines()
-    )

@@ -161,25 +161,6 @@ def test_probes_are_not_counted(server: Any) -> None:
     assert not any(f'"{path}"' in text for path in POLLED)
 
 
-def test_metrics_are_in_base_units_and_without_labels_of_a_client_s_choice(
-    server: Any,
-) -> None:
-    server.client.get("/a-path-of-my-own")
-    answer = server.client.get("/metrics")
-    assert answer.headers["content-type"].startswith("text/plain")
-    families = {family.name: family for family in metrics.REGISTRY.collect()}
-    units = ("milliseconds", "_ms", "kilobytes", "_kib", "_mib")
-    assert not [name for name in families if name.endswith(units)]
-    labels = {name for family in families.values() for at in family.samples for name in at.labels}
-    of_engines = {"engine", "recipe"}  # both are of known releases only
-    of_settings = {"model"}
-    of_requests = {"call", "kind", "le", "operation", "problem", "result", "source", "status"}
-    of_requests |= {"action", "cached", "how", "outcome", "python", "reason", "spec", "state"}
-    of_requests |= {"version"}
-    assert labels <= of_requests | of_engines | of_settings
-    assert "a-path-of-my-own" not in answer.text
-
-
 def test_a_worker_that_has_only_just_begun_has_no_metrics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

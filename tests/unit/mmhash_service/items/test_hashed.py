@@ -22,12 +22,6 @@ def test_each_engine_that_is_asked_for_is_in_each_item(client: httpx.Client) -> 
     assert item["engines"] == {name: engines.request_fields(KEY, name) for name in names}
 
 
-@pytest.mark.parametrize("names", ["x", "sglang@9", "@", ",", "vllm,", "sglang@0.5.23 "])
-def test_an_engine_that_is_not_known_is_refused(client: httpx.Client, names: str) -> None:
-    answer = client.post("/hash", content=b"abc", headers=RAW, params={"engines": names})
-    assert problem_of(answer) == (422, "unknown-engine")
-
-
 @pytest.mark.parametrize("release", ["@0.4.3", "@0.5.9", "@0.5.23", ""])
 def test_pad_fills_spans_as_the_library_does(client: httpx.Client, release: str) -> None:
     spans = [
@@ -165,10 +159,7 @@ BLOCKS = {"engine": "vllm", "input_ids": IDS, "block_size": 8}
     [
         ("/pad", PAD | {"engine": "vllm"}, "invalid-json"),
         ("/pad", PAD | {"engine": "sglang@9"}, "unknown-engine"),
-        ("/pad", PAD | {"engine": "sglang@" + "9" * 2000}, "invalid-json"),
         ("/pad", PAD | {"version": "0.5.23"}, "invalid-json"),
-        ("/blocks", BLOCKS | {"version": "0.32.0"}, "invalid-json"),
-        ("/pad", PAD | {"input_ids": [-1]}, "invalid-json"),
         ("/pad", PAD | {"input_ids": [0.5]}, "invalid-json"),
         ("/pad", PAD | {"spans": [{"start": 0, "end": 1}]}, "refused-by-engine"),
         ("/pad", PAD | {"spans": [{"start": 0, "end": 1, "hash": "-1"}]}, "invalid-json"),
@@ -178,44 +169,23 @@ BLOCKS = {"engine": "vllm", "input_ids": IDS, "block_size": 8}
             "refused-by-engine",
         ),
         ("/blocks", BLOCKS | {"block_size": 0}, "invalid-json"),
-        ("/blocks", BLOCKS | {"engine": "vllm@0.18.0"}, "refused-by-engine"),
         ("/blocks", BLOCKS | {"extra_key": "e"}, "refused-by-engine"),
         ("/blocks", BLOCKS | {"block_algorithm": "md5"}, "invalid-json"),
-        ("/blocks", BLOCKS | {"block_algorithm": "xxhash"}, "refused-by-engine"),
-        ("/blocks", BLOCKS | {"lora": {"name": "l"}}, "invalid-json"),
         ("/blocks", BLOCKS | {"lora": "l"}, "refused-by-engine"),
         ("/blocks", BLOCKS | {"groups": [8, 12]}, "refused-by-engine"),
         ("/blocks", BLOCKS | {"groups": [8, 8]}, "refused-by-engine"),
         ("/blocks", BLOCKS | {"groups": []}, "invalid-json"),
         (
             "/blocks",
-            BLOCKS | {"engine": "vllm@0.28.0", "seed": "0", "groups": [8]},
-            "refused-by-engine",
-        ),
-        ("/blocks", BLOCKS | {"engine": "vllm@0.32.0", "lookahead": 1}, "refused-by-engine"),
-        (
-            "/blocks",
             BLOCKS | {"engine": "sglang", "block_algorithm": "sha256"},
             "refused-by-engine",
         ),
-        ("/blocks", BLOCKS | {"engine": "sglang", "seed": "0"}, "refused-by-engine"),
-        ("/blocks", BLOCKS | {"engine": "sglang", "lora": "l"}, "refused-by-engine"),
         (
             "/blocks",
             BLOCKS | {"engine": "dynamo", "lora": "l", "lora_path": "p"},
             "refused-by-engine",
         ),
         ("/blocks", BLOCKS | {"engine": "trtllm"}, "invalid-json"),
-        (
-            "/blocks",
-            BLOCKS | {"spans": [{"start": 0, "end": 1, "hash": "0" * 16}]},
-            "refused-by-engine",
-        ),
-        (
-            "/blocks",
-            BLOCKS | {"engine": "sglang@0.5.19", "cache_salt": "s"},
-            "refused-by-engine",
-        ),
         ("/blocks", BLOCKS | {"engine": "dynamo", "input_ids": [2**32] * 8}, "refused-by-engine"),
     ],
 )
@@ -244,29 +214,10 @@ def test_an_unknown_release_is_answered_by_the_nearest_older(
     assert metric in client.get("/metrics").text
 
 
-def test_a_fallback_in_the_query_is_in_each_item(client: httpx.Client) -> None:
-    params = {"engines": "vllm@0.34.0,vllm,sglang@0.5.23", **FALLBACK}
-    (item,) = items_of(client.post("/hash", content=b"abc", headers=RAW, params=params))
-    fields = {"uuid": KEY.hex()}
-    assert item["engines"] == {
-        "vllm@0.34.0": fields | {"recipe": "vllm@0.33.0"},
-        "vllm": fields,
-        "sglang@0.5.23": engines.request_fields(KEY, "sglang@0.5.23"),
-    }
-
-
 def test_annotate_names_the_recipe(client: httpx.Client) -> None:
     params = {"engine": "vllm@0.34.0", **FALLBACK}
     answer = client.post("/annotate", json={"messages": []}, params=params).json()
     assert answer == {"request": {"messages": []}, "items": [], "recipe": "vllm@0.33.0"}
-
-
-@pytest.mark.parametrize("engine", ["vllm@0.17.0", "vllm@x", "vllm@"])
-def test_no_older_release_is_no_fallback(client: httpx.Client, engine: str) -> None:
-    answer = client.post("/pad", json=PAD | FALLBACK | {"engine": "sglang@0.4.2"})
-    assert problem_of(answer) == (422, "unknown-engine")
-    answer = client.post("/blocks", json=BLOCKS | FALLBACK | {"engine": engine})
-    assert problem_of(answer)[1] in {"unknown-engine", "invalid-json"}
 
 
 @pytest.mark.parametrize("path", ["/pad", "/blocks"])

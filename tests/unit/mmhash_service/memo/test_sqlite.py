@@ -2,10 +2,6 @@
 
 import asyncio
 import os
-import sqlite3
-import subprocess
-import sys
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -26,32 +22,6 @@ ENTRIES = 5000  # twice as many as fit
 # Beside its entries the file has a schema, and the WAL is folded in when it has a thousand pages.
 SCHEMA_BYTES = 4 * 4096
 WAL_BYTES = 1100 * 4120
-
-# Keeps entries of its own and reads those of all, as long as it is told.
-NEIGHBOUR = """
-import asyncio, sqlite3, sys
-from pathlib import Path
-from mmhash_service.memo.sqlite import SqliteStore
-
-async def main():
-    store = SqliteStore(Path(sys.argv[1]), 1 << 20)
-    for number in range(300):
-        value = b"%d" % number * 100
-        await when_unlocked(store.put, b"%s %d" % (sys.argv[2].encode(), number), value)
-        for name in (b"one", b"two"):
-            found = await when_unlocked(store.get, b"%s %d" % (name, number))
-            assert found in (None, value), found
-    await store.close()
-
-async def when_unlocked(operation, *arguments):
-    while True:
-        try:
-            return await operation(*arguments)
-        except sqlite3.OperationalError as error:
-            assert "locked" in str(error), error
-
-asyncio.run(main())
-"""
 
 
 def app_without_memory(path: Path) -> FastAPI:
@@ -108,16 +78,6 @@ def test_an_entry_larger_than_the_bound_is_not_kept(tmp_path: Path) -> None:
         return found
 
     assert asyncio.run(test()) is None
-
-
-def test_two_processes_write_and_read_at_once(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", NEIGHBOUR, str(tmp_path / "memo")]
-    processes = [subprocess.Popen([*command, name]) for name in ("one", "two")]
-    assert [process.wait(120) for process in processes] == [0, 0]
-    with closing(sqlite3.connect(tmp_path / "memo")) as file:
-        names = [name for (name,) in file.execute("SELECT name FROM mmhash_memo")]
-    for name in (b"one", b"two"):
-        assert sum(kept.startswith(name) for kept in names) == 300
 
 
 @pytest.mark.parametrize("content", [b"no database at all" * 1000, None])

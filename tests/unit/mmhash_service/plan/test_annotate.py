@@ -67,13 +67,6 @@ def test_pixels_are_those_of_the_library_and_sounds_are_bytes(client: httpx.Clie
     assert [item["kind"] for item in answer.json()["items"]] == ["image", "bytes"]
 
 
-def test_a_tenant_has_hashes_of_his_own(client: httpx.Client) -> None:
-    header = {"X-Mmhash-Tenant": "acme"}
-    answer = client.post("/annotate?engine=vllm", json=chat(image(b"one")), headers=header)
-    key = mmhash.key(b"one", tenant=b"\x11" * 32).hex()
-    assert answer.json()["request"]["messages"][0]["content"][0]["uuid"] == key
-
-
 @pytest.mark.parametrize(
     ("accept", "is_bare"),
     [
@@ -129,19 +122,6 @@ def test_signed_hashes_bring_their_tags() -> None:
     for item in signed["items"]:
         key = Digest("blake3", bytes.fromhex(item["key"]))
         verify_tag(item["tag"], key, engine="vllm", secrets=[bytes.fromhex("33" * 32)])
-
-
-def test_two_hundred_images_in_one_request() -> None:
-    images = [png(red) for red in range(200)]
-    with running(create_app(Settings())) as server:
-        answer = server.client.post(
-            "/annotate?engine=vllm&of=pixels",
-            json=chat(*map(image, images)),
-            headers={"Accept": BARE},
-        )
-    parts = answer.json()["messages"][0]["content"]
-    keys = mmhash.keys([Image.open(BytesIO(content)) for content in images])
-    assert [part["uuid"] for part in parts] == [key.hex() for key in keys]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
-"""Failures of no call in particular, and that the page on problems is true."""
+"""Failures of no call in particular."""
 
 import logging
-from pathlib import Path
 
 import httpx
 import pytest
@@ -10,8 +9,6 @@ from mmhash_service.http.app import create_app
 from mmhash_service.problems.catalogue import PROBLEMS
 from mmhash_service.problems.problem import Problem
 from tests.support.in_process import running
-
-PAGE = Path(__file__).parents[4] / "docs" / "problems.md"
 
 
 def check(answer: httpx.Response, name: str) -> None:
@@ -29,17 +26,6 @@ def check(answer: httpx.Response, name: str) -> None:
             "code": name,
         },
     }
-
-
-@pytest.mark.parametrize("name", PROBLEMS)
-def test_the_page_has_each_problem_as_it_is(name: str) -> None:
-    status, _title, detail = PROBLEMS[name]
-    assert f"| `{name}` | {status} | {detail} |" in PAGE.read_text().splitlines()
-
-
-def test_the_page_has_no_other_problem() -> None:
-    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
-    assert len(rows) == len(PROBLEMS)
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/hash/", "/health/", "/%00", "/../etc/passwd"])

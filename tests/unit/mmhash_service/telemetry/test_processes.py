@@ -64,27 +64,3 @@ def test_a_child_counts_while_it_runs_and_its_time_afterwards(
     assert after["process_start_time_seconds"] == pytest.approx(
         before["process_start_time_seconds"], abs=1
     )
-
-
-# Has one child, and threads that end all the time.
-_THREADS = """
-import subprocess, sys, threading
-child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
-print(flush=True)
-while True:
-    thread = threading.Thread(target=int)
-    thread.start()
-    thread.join()
-"""
-
-
-def test_a_thread_that_ends_meanwhile_hides_no_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A counter that decreases looks like a restart: the rate has all time of the children."""
-    with subprocess.Popen([sys.executable, "-c", _THREADS], stdout=subprocess.PIPE) as parent:
-        try:
-            assert parent.stdout is not None
-            parent.stdout.readline()
-            monkeypatch.setattr(processes, "_root", lambda: parent.pid)
-            assert {values()["mmhash_processes"] for _ in range(1000)} == {2}
-        finally:
-            parent.kill()
