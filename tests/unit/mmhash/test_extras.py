@@ -26,9 +26,3 @@ def test_the_extra_is_named(package: str, program: str, extra: str) -> None:
     start = f"ModuleNotFoundError: {package}"
     assert last.startswith(start)
     assert last.endswith(f" is not installed: pip install 'mmhash-keys[{extra}]'")
-
-
-def test_a_module_of_mmhash_that_is_missing_is_a_bug() -> None:
-    code = "import sys; sys.modules['mmhash.kvindex.index'] = None; import mmhash; mmhash.kvindex"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "pip install" not in done.stderr

@@ -36,26 +36,6 @@ def test_a_storage_that_is_long_enough() -> None:
     assert mmhash.key(tensor[3:3]) == mmhash.key(torch.zeros(0))
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
-def test_what_has_no_bytes_is_refused_by_name() -> None:
-    values = torch.randn(3, 4)
-    refused = [
-        FakeTensorMode().from_tensor(values),
-        values.to("meta"),
-        values.to_sparse(),
-        values.to_sparse_csr(),
-        values.to_mkldnn(),
-        torch.quantize_per_tensor(values, 0.1, 0, torch.qint8),
-        torch.nested.nested_tensor([values, values[:2]]),
-        torch.nested.nested_tensor([values, values[:2]], layout=torch.jagged),
-        torch.nn.UninitializedParameter(),
-        values.untyped_storage(),
-    ]
-    for item in refused:
-        with pytest.raises(InputTypeError):
-            mmhash.key(item)
-
-
 def test_a_real_tensor_in_fake_mode_has_its_key_or_none() -> None:
     short, long = torch.randn(3, 4), torch.randn(300, 400)
     expected = mmhash.key(short)

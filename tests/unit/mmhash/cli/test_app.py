@@ -39,12 +39,6 @@ def test_standard_input_is_read_where_no_file_is_named(tmp_path: Path) -> None:
     assert rest.stdout.decode() == f"{mmhash.key(content[-10:]).hex()}  -\n"
 
 
-def test_script_is_installed() -> None:
-    script = Path(sys.executable).with_name("mmhash")
-    printed = subprocess.run([script, "--version"], capture_output=True, check=True).stdout
-    assert printed.decode() == f"mmhash {mmhash.__version__}\n"
-
-
 def test_core_needs_no_extra() -> None:
     blocked = ("typer", "rich", "safetensors", "PIL", "torch", "pydantic")
     code = f"""
@@ -172,17 +166,3 @@ def test_a_check_of_settings_imports_neither_the_server_nor_the_engines(command:
     output, found = imported(heavy, *command.split(), "--check")
     assert found == set()
     assert output.startswith("settings: ok; ")
-
-
-@pytest.mark.parametrize("command", ["key --of bytes --algorithm xxh3", "bulk"])
-def test_commands_on_bytes_import_what_they_need(command: str, tmp_path: Path) -> None:
-    name, *options = command.split()
-    file = tmp_path / "file"
-    # An item, or a list with one path.
-    file.write_text(str(file) if name == "bulk" else "foo", encoding="utf-8")
-    heavy = {"numpy", "pydantic", "pyarrow", "PIL", "rich", "mmhash.engines"}
-    if name == "bulk":
-        options = ["--out", str(tmp_path / "keys")]
-    output, found = imported(heavy, name, str(file), *options)
-    assert found == set()
-    assert output

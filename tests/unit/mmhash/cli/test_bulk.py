@@ -77,20 +77,6 @@ def test_a_folder(folder: Path, out: Path) -> None:
         assert row["nbytes"] == len(content)
 
 
-def test_an_unknown_release_is_refused_or_gets_the_recipe_of_an_older_one(
-    folder: Path, out: Path
-) -> None:
-    refused = run(folder, "--out", out, "--engine", "vllm@99.0.0")
-    assert isinstance(refused.exception, mmhash.InputError)
-    fallback = ("--engine-fallback", "nearest-older")
-    done = run(folder, "--out", out, "--engine", "vllm@99.0.0", *fallback)
-    assert done.exit_code == 0, done.output
-    assert "@".join(parse("vllm")) in pq.read_table(out).column_names
-    key = CliRunner().invoke(app, ["key", str(folder / "00"), "--engine", "vllm@99.0.0", *fallback])
-    assert key.exit_code == 0, key.output
-    assert "vllm@99.0.0 {" in key.stdout
-
-
 def test_a_list_from_standard_input_with_a_file_that_is_missing(folder: Path, out: Path) -> None:
     lines = f"{folder}/03\n{folder}/none\n{folder}/01\n"
     done = subprocess.run(

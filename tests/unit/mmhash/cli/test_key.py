@@ -277,18 +277,3 @@ def test_what_is_no_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "damaged" in refusal(file, "--of", "pixels")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
     assert "decompression bomb" in refusal(file, "--of", "pixels")
-
-
-def test_an_orientation_is_in_the_fields_of_engines_and_not_in_the_key(tmp_path: Path) -> None:
-    file = tmp_path / "image.png"
-    image = Image.frombytes("RGB", (2, 3), bytes(range(18)))
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    image.save(file, exif=exif)
-    engines = ["vllm@0.32.0", "vllm@0.23.0"]
-    options = [option for engine in engines for option in ("--engine", engine)]
-    key, *spelled = run("--of", "pixels", *options, file).stdout.splitlines()
-    assert key.split()[0] == mmhash.key(image).hex()
-    for engine, line in zip(engines, spelled, strict=True):
-        fields = mmhash.engines.request_fields(mmhash.key(image), engine, exif_orientation=6)
-        assert json.loads(line.removeprefix(f"{engine} ").removesuffix(f"  {file}")) == fields

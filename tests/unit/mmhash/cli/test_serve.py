@@ -115,15 +115,6 @@ def test_the_gateway_s_variables_are_read_too(
     assert served == []
 
 
-def test_a_variable_that_is_not_json_shows_its_form(
-    served: list[Settings], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MMHASH_TENANTS", "hunter2")
-    done = CliRunner().invoke(app, ["serve", "--check"])
-    assert 'tenants: not JSON: lists and tables are written ["a", "b"]' in str(done.exception)
-    assert "hunter2" not in str(done.exception)
-
-
 @pytest.mark.parametrize("line", ["port = true", "max_items = true", "stall_timeout_s = true"])
 def test_true_is_no_number_in_a_file(
     served: list[Settings], tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch
@@ -184,14 +175,6 @@ def test_a_file_with_an_unknown_release(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
 
 
-def test_it_may_listen_on_a_unix_socket(tmp_path: Path) -> None:
-    arguments = ["gateway", "--check", "--worker", "http://a:1", "--processes", "2", "--uds"]
-    done = CliRunner().invoke(app, [*arguments, str(tmp_path / "s")])
-    assert done.exit_code == 0, done.output
-    done = CliRunner().invoke(app, [*arguments, str(tmp_path / "none" / "s")])
-    assert "uds: the directory of the Unix socket does not exist" in str(done.exception)
-
-
 def test_a_file_has_only_settings_of_the_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,28 +200,7 @@ def test_a_file_that_is_no_toml_is_named(tmp_path: Path, monkeypatch: pytest.Mon
         assert str(done.exception).startswith(f"settings: {file}: ")
 
 
-def test_a_wrong_worker_is_named_by_its_place() -> None:
-    workers = ("http://a:1", "http://b:1,event=tcp://b:2")
-    options = [word for worker in workers for word in ("--worker", worker)]
-    done = CliRunner().invoke(app, ["gateway", "--check", *options])
-    assert "settings: worker_list: worker 2: a worker is URL,events=…" in str(done.exception)
-
-
-@pytest.mark.parametrize(
-    ("name", "hint"), [("polisy", "did you mean gateway.policy?"), ("x", "docs/gateway.md lists")]
-)
-def test_an_unknown_setting_of_the_gateway_has_its_prefix(name: str, hint: str) -> None:
-    arguments = ["gateway", "--check", "--worker", "http://a:1", "--set", f"gateway.{name}=1"]
-    done = CliRunner().invoke(app, arguments)
-    assert f"unknown name gateway.{name}: {hint}" in str(done.exception)
-
-
 @pytest.mark.parametrize("name", ["", "none.toml"])
 def test_the_file_is_named_if_it_is_none(tmp_path: Path, name: str) -> None:
     done = CliRunner().invoke(app, ["serve", "--check", "--config", str(tmp_path / name)])
     assert str(done.exception) == f"--config {tmp_path / name}: not a file"
-
-
-def test_json_is_for_the_check() -> None:
-    done = CliRunner().invoke(app, ["gateway", "--json", "--worker", "http://a:1"])
-    assert done.exit_code == 2

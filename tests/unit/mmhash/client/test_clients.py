@@ -19,11 +19,6 @@ def test_both_clients_have_the_same_calls() -> None:
             assert call.__doc__ == other.__doc__
 
 
-def test_both_are_there_when_asked_for() -> None:
-    assert mmhash.Client is Client
-    assert mmhash.AsyncClient is AsyncClient
-
-
 def test_a_closed_client_has_its_own_error() -> None:
     client = mmhash.Client()
     client.close()

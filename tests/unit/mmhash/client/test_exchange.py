@@ -136,17 +136,6 @@ def test_the_error_has_the_places_of_a_problem(
     assert str(caught.value) == (f"Wrong. ({'; '.join(places)})" if places else "Wrong.")
 
 
-def test_the_error_has_the_reason_of_a_problem(connect: Any) -> None:
-    problem = {"type": "urn:mmhash:problem:invalid-handle", "detail": "Wrong.", "reason": "no x"}
-    with (
-        ScriptedServer((422, PROBLEM, json.dumps(problem).encode())) as server,
-        connect(server.url) as client,
-        pytest.raises(mmhash.ServiceError, match=r"Wrong\. \(no x") as caught,
-    ):
-        client.hash(CONTENT)
-    assert caught.value.errors == ("no x",)
-
-
 @pytest.mark.parametrize("content", [b"<html>Welcome", b'{"items": [{"kind": "bytes"}]}'])
 def test_a_good_answer_of_another_server_is_an_error(connect: Any, content: bytes) -> None:
     with (

@@ -1,6 +1,3 @@
-import re
-import warnings
-
 import pytest
 import torch
 
@@ -41,26 +38,6 @@ def test_a_pass_that_fails_is_undone_and_named(broken: Pass, reason: str) -> Non
     assert failed.rolled_back.startswith(reason)
     assert "\n" not in failed.rolled_back
     assert other.rolled_back == ""
-
-
-def test_it_is_said_once() -> None:
-    manager = PassManager([Raises()])
-    with pytest.warns(UserWarning, match="was rolled back"):
-        manager(traced())
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        manager(traced())
-    assert manager.last_report().rows[0].rolled_back
-
-
-def test_the_report_has_a_line_for_each_pass() -> None:
-    manager = PassManager([TimesInstead(), Raises()])
-    with pytest.warns(UserWarning, match="was rolled back"):
-        manager(traced())
-    _, first, second = str(manager.last_report()).splitlines()
-    assert re.fullmatch(r"times_instead +1 +3 -> 3 +\d+\.\d\d ms", first)
-    assert re.fullmatch(r"raises .* rolled back: RuntimeError: not today", second)
-    assert PassManager().last_report().rows == ()
 
 
 def test_example_inputs_leave_the_modules_own_tensors_as_they_are() -> None:

@@ -41,11 +41,6 @@ def test_versions(call: Callable[..., object]) -> None:
             call(version=version)
 
 
-def test_mm_hash_byte_by_byte() -> None:
-    header = b"".join(number.to_bytes(8, "little") for number in (3, 2, 4, 3)) + b"\0"
-    assert dynamo.mm_hash(PIXELS) == xxh3_64_hexdigest(header + PIXELS.tobytes())
-
-
 def test_mm_hash_of_one_content() -> None:
     strided = np.zeros((2, 8, 3), np.uint8)
     strided[:, ::2] = PIXELS
@@ -54,25 +49,13 @@ def test_mm_hash_of_one_content() -> None:
     assert dynamo.mm_hash(PIXELS.reshape(4, 2, 3)) != dynamo.mm_hash(PIXELS)
 
 
-@pytest.mark.parametrize("mode", ["L", "LA", "RGB", "RGBA"])
-def test_mm_hash_of_an_image_is_that_of_its_array(mode: str) -> None:
-    image = RGB.convert(mode)
-    array = np.asarray(image)
-    assert dynamo.mm_hash(image) == dynamo.mm_hash(array.reshape(2, 4, len(mode)))
-
-
 @pytest.mark.parametrize(
     ("decoded", "words"),
     [
         (PIXELS.astype(np.float32), "not float32"),
-        (PIXELS.astype(np.int8), "not int8"),
         (b"abc", "not bytes"),
-        (None, "None"),
-        ([PIXELS], "list"),
         (PIXELS[:0], "without a pixel"),
         (RGB.convert("P"), "mode P"),
-        (RGB.convert("1"), "mode 1"),
-        (Image.new("I;16", (1, 1)), "mode I;16"),
         (Image.new("RGB", (0, 3)), "without a pixel"),
     ],
 )
@@ -100,8 +83,6 @@ def test_image_uuid_byte_by_byte() -> None:
     [
         (RGB.convert("L"), InputValueError, "mode L, but RGB is hashed"),
         (PIXELS[0], InputValueError, r"not uint8 of \(4, 3\)"),
-        (PIXELS[..., :2], InputValueError, r"\(2, 4, 2\)"),
-        (PIXELS.astype(np.int8), InputValueError, "not int8"),
         (torch.from_numpy(PIXELS), InputTypeError, "not Tensor"),
         (b"abc", InputTypeError, "not bytes"),
     ],
@@ -158,16 +139,13 @@ PAD_A, PAD_B = dynamo.pad_value(A), dynamo.pad_value(B)
     [
         ([RoutingSpan(A, 2, 3)], {2: PAD_A, 3: PAD_A, 4: PAD_A}),
         ([RoutingSpan(A, 2, 3), RoutingSpan(B, 4, 2)], {2: PAD_A, 3: PAD_A, 4: PAD_B, 5: PAD_B}),
-        ([RoutingSpan(A + B, 0, 1)], {0: PAD_A}),
         ([RoutingSpan(A, 8, 9)], {8: PAD_A, 9: PAD_A}),
         ([RoutingSpan(None, 0, 9), RoutingSpan(A, 1, 1)], {1: PAD_A}),
         ([RoutingSpan(A, 2, 3, [True, False, True])], {2: PAD_A, 4: PAD_A}),
         ([RoutingSpan(A, 2, 3, np.array([0, 1, 0]))], {3: PAD_A}),
         ([RoutingSpan(A, 2, 3, torch.tensor([False, True, True]))], {3: PAD_A, 4: PAD_A}),
-        ([RoutingSpan(A, 2, 2, [True, True, True])], {2: PAD_A, 3: PAD_A}),
         ([RoutingSpan(A, 8, 3, [False, True, True])], {9: PAD_A}),
         # Python reads the digits, so what it takes for a number Dynamo does too.
-        ([RoutingSpan("ff", 0, 1)], {0: PAD_A}),
         ([RoutingSpan("0xff", 0, 1)], {0: PAD_A}),
         ([RoutingSpan("f_f", 0, 1)], {0: PAD_A}),
         ([RoutingSpan("-1", 0, 1)], {0: 1_000_000 + 2**30 - 1}),
@@ -192,11 +170,8 @@ def test_no_routing_tokens(spans: list[RoutingSpan]) -> None:
     ("spans", "error", "words"),
     [
         ([RoutingSpan("client-uuid", 0, 2)], InputValueError, "mm_hash starts with hex digits"),
-        ([RoutingSpan("", 0, 0)], InputValueError, "mm_hash"),
         ([RoutingSpan(5, 0, 2)], InputTypeError, "mm_hash is a str, not int"),  # type: ignore[arg-type]
         ([RoutingSpan(A, -1, 2)], InputValueError, "offset is at least 0, not -1"),
-        ([RoutingSpan(A, 0, -2)], InputValueError, "length is at least 0, not -2"),
-        ([RoutingSpan(A, 0, 1.5)], InputTypeError, "length is an int, not float"),  # type: ignore[arg-type]
         ([RoutingSpan(A, True, 1)], InputTypeError, "offset is an int, not bool"),
         (
             [RoutingSpan(A, 11, 3, [True, True, True])],
@@ -269,29 +244,18 @@ def test_lora_and_salt_move_the_seed() -> None:
     ("arguments", "options", "error", "words"),
     [
         ((TOKENS, 0), {}, InputValueError, "block_size is at least 1"),
-        ((TOKENS, -1), {}, InputValueError, "block_size is at least 1, not -1"),
-        ((TOKENS, 2**32 + 4), {}, InputValueError, "block_size"),
         ((TOKENS, 4.0), {}, InputTypeError, "block_size is an int, not float"),
-        ((TOKENS, True), {}, InputTypeError, "block_size is an int, not bool"),
-        (([-1, 2], 2), {}, InputValueError, "tokens holds a number"),
         (([2**32, 2], 2), {}, InputValueError, "tokens holds a number"),
-        (([1, 2, 2**70], 2), {}, InputValueError, "tokens holds a number"),
-        ((np.array([-1, 2]), 2), {}, InputValueError, "tokens holds a number"),
         ((np.array([2**32, 2]), 2), {}, InputValueError, "tokens holds a number"),
         ((np.array([1.0]), 1), {}, InputTypeError, "tokens is a row of ints, not float64"),
         ((np.array([[1]]), 1), {}, InputTypeError, r"tokens is .* \(1, 1\)"),
         (([1.0], 1), {}, InputTypeError, "tokens is a list of ints"),
-        (([[1]], 1), {}, InputTypeError, "tokens is a list of ints"),
         (("abcd", 1), {}, InputTypeError, "tokens is a list of ints, not str"),
-        ((b"abcd", 1), {}, InputTypeError, "tokens is a list of ints, not bytes"),
-        ((None, 1), {}, InputTypeError, "tokens is a list of ints"),
         ((TOKENS, 4), {"items": "ab"}, InputTypeError, "items is a list, not str"),
         ((TOKENS, 4), {"items": [A]}, InputTypeError, "a block of items is a list, not str"),
         ((TOKENS, 4), {"items": [[5]]}, InputTypeError, "items is a str, not int"),
         ((TOKENS, 4), {"items": [["1" + A]]}, InputValueError, "items: a hash is 16 hex digits"),
-        ((TOKENS, 8), {"items": [None, ["-1"]]}, InputValueError, "items"),
         ((TOKENS, 4), {"lora": 5}, InputTypeError, "lora is a str, not int"),
-        ((TOKENS, 4), {"cache_salt": b"s"}, InputTypeError, "cache_salt is a str, not bytes"),
         ((TOKENS, 4), {"cache_salt": "\ud800"}, InputValueError, "cache_salt has a lone surrogate"),
     ],
 )

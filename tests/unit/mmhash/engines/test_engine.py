@@ -2,19 +2,13 @@ import numpy as np
 import pytest
 
 import mmhash
-from mmhash.client import Span as ClientSpan
 from mmhash.engines import Span, dynamo, request_fields, sglang, split_names, trtllm, vllm
 from mmhash.engines.options import with_options
 from mmhash.engines.registry import ENGINES
-from mmhash.prompts.plan import Span as PlanSpan  # type: ignore[attr-defined]
 
 KEY = mmhash.key(b"abc")
 IDS = list(range(40))
 SPAN = Span(3, 20, KEY)
-
-
-def test_there_is_one() -> None:
-    assert ClientSpan is PlanSpan is Span
 
 
 def test_each_engine_takes_it() -> None:

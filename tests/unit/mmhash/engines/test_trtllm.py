@@ -1,53 +1,19 @@
 import io
-import struct
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
 import mmhash
 from mmhash import InputTypeError, InputValueError
-from mmhash.engines.trtllm import LATEST, RELEASES, Audio, Video, int32s, mm_hash, mm_hashes, uuid
+from mmhash.engines.trtllm import Audio, Video, int32s, mm_hash, mm_hashes
 
 RGB = Image.frombytes("RGB", (2, 2), bytes(range(12)))
 ROWS = np.arange(6, dtype=np.float32).reshape(2, 3)
-
-
-def test_the_spelling_of_an_image_byte_by_byte() -> None:
-    pixels = np.array(RGB.convert("RGBA")).tobytes()
-    spelled = struct.pack(">BQ3sIIQ16s", 0x10, 3, b"RGB", 2, 2, 16, pixels)
-    assert mm_hash(RGB) == blake3(b"trtllm.mm.hash.v1" + spelled).hexdigest()
-    marked = b"<uuid>u</uuid><content>trtllm.mm.hash.v1" + spelled + b"</content>"
-    assert mm_hash(RGB, uuid="u") == blake3(marked).hexdigest()
-
-
-def test_the_spelling_of_an_array_byte_by_byte() -> None:
-    spelled = struct.pack(">BQ3sBQQQ24s", 0x11, 3, b"<f4", 2, 2, 3, 24, ROWS.tobytes())
-    assert mm_hash(ROWS) == blake3(b"trtllm.mm.hash.v1" + spelled).hexdigest()
-
-
-@pytest.mark.parametrize(
-    "version", ["1.3.0rc22", "1.3.0rc23.post1", "1.3.0rc29", "1.4.0rc0", "1.4.0rc1"]
-)
-def test_known_releases(version: str) -> None:
-    assert mm_hash(RGB, version=version) == mm_hash(RGB)
-
-
-@pytest.mark.parametrize("version", ["1.2.1", "1.3.0rc15", "1.3.0", "1.4.0rc2", "1.4.0", "2.0"])
-def test_unknown_releases(version: str) -> None:
-    with pytest.raises(InputValueError, match=r"trtllm .* known are 1\.3\.0rc22 to 1\.3\.0rc29"):
-        mm_hash(RGB, version=version)
-    with pytest.raises(InputValueError):
-        mm_hashes([RGB], version=version)
-
-
-def test_latest_is_the_newest_of_the_table() -> None:
-    assert RELEASES.latest == LATEST
 
 
 def test_a_container_is_not_content() -> None:
@@ -59,14 +25,6 @@ def test_a_container_is_not_content() -> None:
     assert mm_hash(np.str_("a")) == mm_hash("a")
 
 
-def test_strides_do_not_count() -> None:
-    wide = np.zeros((2, 6), np.float32)
-    wide[:, ::2] = ROWS
-    assert mm_hash(wide[:, ::2]) == mm_hash(ROWS)
-    assert mm_hash(torch.from_numpy(wide)[:, ::2]) == mm_hash(ROWS)
-    assert mm_hash(torch.from_numpy(ROWS).requires_grad_()) == mm_hash(ROWS)
-
-
 def test_what_differs_hashes_differently() -> None:
     items = [
         ROWS, ROWS.T, ROWS.reshape(-1), ROWS.view(np.int32), ROWS.astype(">f4"), RGB,
@@ -74,32 +32,6 @@ def test_what_differs_hashes_differently() -> None:
         [[1]], {"a": 1}, [], {}, -0.0, 0.0, 0, 255, -1, ROWS[:0], ROWS[:, :0],
     ]  # fmt: skip
     assert len({mm_hash(item) for item in items}) == len(items)
-
-
-def test_a_0d_array_is_an_array_of_one_element() -> None:
-    assert mm_hash(np.array(7)) == mm_hash(np.array([7])) == mm_hash(torch.tensor(7))
-    assert mm_hash(np.array(7)) != mm_hash(7)
-
-
-def test_an_image_is_hashed_as_rgba_but_keeps_its_mode() -> None:
-    opaque = RGB.convert("RGBA")
-    assert opaque.convert("RGBA").tobytes() == RGB.convert("RGBA").tobytes()
-    assert mm_hash(opaque) != mm_hash(RGB)
-
-
-def test_an_opened_image_is_that_image() -> None:
-    file = io.BytesIO()
-    RGB.save(file, "PNG")
-    assert mm_hash(Image.open(file)) == mm_hash(RGB)
-
-
-def test_the_order_of_a_dict_does_not_count() -> None:
-    assert mm_hash({"b": 1, "a": 2}) == mm_hash({"a": 2, "b": 1})
-
-
-def test_a_uuid_does_not_replace_the_content() -> None:
-    hashes = [mm_hash(item, uuid=name) for item in (RGB, ROWS) for name in (None, "", "a", "b")]
-    assert len(set(hashes)) == 8
 
 
 def test_mm_hashes_goes_item_by_item() -> None:
@@ -112,10 +44,8 @@ def test_mm_hashes_goes_item_by_item() -> None:
     ("items", "uuids", "error", "words"),
     [
         (RGB, None, InputTypeError, "list of items, not one Image"),
-        ((RGB,), None, InputTypeError, "tuple"),
         ([RGB], "a", InputTypeError, "uuids is a list or None, not str"),
         ([RGB], [], InputValueError, "uuids has 0 entries, but there are 1 items"),
-        ([RGB], ["a", "a"], InputValueError, "uuids has 2 entries"),
         ([RGB], [7], InputTypeError, "item 0: uuid is a str or None, not int"),
         ([RGB, None], None, InputTypeError, "item 1: .*NoneType"),
     ],
@@ -129,21 +59,13 @@ def test_bad_lists(items: Any, uuids: Any, error: type[Exception], words: str) -
     ("item", "error", "words"),
     [
         (None, InputTypeError, r"no builtins\.NoneType"),
-        (object(), InputTypeError, r"no builtins\.object"),
         (bytearray(b"a"), InputTypeError, "bytearray"),
-        ({1, 2}, InputTypeError, "set"),
-        (1j, InputTypeError, "complex"),
-        ([1, [None]], InputTypeError, "NoneType"),
         (np.complex64(1), InputTypeError, "complex"),
-        (np.longdouble(1), InputTypeError, "longdouble|float"),
         (np.array([None]), InputTypeError, "object array"),
         ({1: 0, "a": 0}, InputTypeError, "no common order"),
         (torch.zeros(2, dtype=torch.bfloat16), InputTypeError, "bfloat16"),
-        (torch.zeros(2, dtype=torch.float8_e4m3fn), InputTypeError, "float8_e4m3fn"),
         (torch.zeros(2, dtype=torch.complex64).conj(), InputTypeError, "complex64"),
-        (torch.zeros(2, device="meta"), InputTypeError, "meta"),
         (torch.zeros(2).to_sparse(), InputTypeError, "numpy can hold"),
-        ([Audio(ROWS, 1)], InputTypeError, "Audio"),
         (2**2039, InputValueError, "255 bytes"),
         ("\ud800", InputValueError, "surrogates"),
         (Image.new("La", (1, 1)), InputValueError, "La image"),
@@ -152,10 +74,6 @@ def test_bad_lists(items: Any, uuids: Any, error: type[Exception], words: str) -
 def test_what_the_engine_refuses(item: object, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         mm_hash(item)
-
-
-def test_the_longest_ints() -> None:
-    assert mm_hash(2**2039 - 1) != mm_hash(1 - 2**2039)
 
 
 def test_a_list_that_holds_itself() -> None:
@@ -244,23 +162,12 @@ def test_int32s_are_the_digest(digest: bytes) -> None:
     ("digest", "error", "words"),
     [
         ("ab" * 31, InputValueError, "64 hex digits"),
-        ("ab" * 33, InputValueError, "64 hex digits"),
-        ("ab" * 31 + "  ", InputValueError, "64 hex digits"),
-        ("0x" + "ab" * 31, InputValueError, "64 hex digits"),
         ("ab" * 32 + "\n", InputValueError, "64 hex digits"),
         (bytes(31), InputValueError, "32 bytes, not 31"),
         (mmhash.digest(b"", algorithm="xxh3"), InputValueError, "32 bytes, not 16"),
         (32, InputTypeError, "not int"),
-        (None, InputTypeError, "not NoneType"),
     ],
 )
 def test_bad_digests(digest: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         int32s(digest)
-
-
-def test_uuid_is_the_keys_hex() -> None:
-    key = mmhash.key(ROWS)
-    assert uuid(key) == key.hex()
-    with pytest.raises(InputTypeError, match="key is a Digest, not str"):
-        uuid(key.hex())  # type: ignore[arg-type]

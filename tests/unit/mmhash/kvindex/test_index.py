@@ -9,7 +9,6 @@ import pytest
 from mmhash.errors import ClosedError, InputTypeError, InputValueError, LimitError, MMHashError
 from mmhash.kvindex import Index, Worker
 from mmhash.kvindex.events import Batch, BlocksRemoved, BlocksStored, CacheCleared
-from tests.support.kv_publisher import encode
 
 EVENTS = "tcp://127.0.0.1:5557"
 
@@ -79,11 +78,6 @@ def test_an_index_runs_once() -> None:
     with pytest.raises(ClosedError, match=r"^the index is stopped$"):
         index.add(Worker("http://a", EVENTS))
     index.stop()
-
-
-def test_an_endpoint_that_zeromq_refuses_is_an_error_of_add() -> None:
-    with pytest.raises(InputValueError, match="events is an endpoint"):
-        Index([Worker("http://a", "ipc://" + "x" * 200)])
 
 
 @pytest.mark.parametrize("replay", ["tcp://*:5558", "ipc://" + "x" * 200])
@@ -188,20 +182,6 @@ def test_a_match_never_has_the_blocks_of_a_rank_that_came_meanwhile() -> None:
         "http://a": 0,
         "http://b": 0,
     }
-    blocks.stop()
-
-
-def test_a_worker_beyond_a_limit_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Its batches were only counted as garbage."""
-    blocks = Index([Worker("http://a", EVENTS, ranks=2)])
-    sources = blocks._workers["http://a"].sources
-    for rank in range(4):
-        for number, source in enumerate(sources):
-            source.feed.live(rank, encode(rank=2 * rank + number))
-    assert [one.getMessage() for one in caplog.records] == [
-        "worker http://a: KV events are not applied: worker http://a has 2 ranks, not more"
-    ]
-    assert blocks.stats().workers["http://a"].garbage == 4
     blocks.stop()
 
 

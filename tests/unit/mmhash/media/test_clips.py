@@ -78,11 +78,6 @@ def test_windows_of_a_clip() -> None:
     assert len(whole.windows) == 1
 
 
-def test_by_is_source_or_frames() -> None:
-    with pytest.raises(InputValueError, match="source or frames"):
-        mmhash.video(FILM, by="pixels")
-
-
 @pytest.mark.parametrize("by", ["source", "frames"])
 @pytest.mark.parametrize("read", [mmhash.video, mmhash.audio])
 def test_without_pyav_the_error_names_the_extra(

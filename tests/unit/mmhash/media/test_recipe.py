@@ -56,11 +56,6 @@ def test_requests_for_the_same_frames_have_one_recipe() -> None:
     assert short == select_video(FILM, count=5).canonical()
 
 
-def test_a_float_counts_as_it_is_printed() -> None:
-    film = FILM._replace(rate=Fraction(2997, 100))
-    assert list(select_video(film, fps=29.97).indices) == list(range(300))
-
-
 @pytest.mark.parametrize(
     ("options", "error"),
     [

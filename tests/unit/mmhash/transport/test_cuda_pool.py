@@ -1,7 +1,5 @@
 """The pool's budget, and what it says where there is no GPU."""
 
-from pathlib import Path
-
 import pytest
 
 from mmhash import DeviceError, InputValueError
@@ -32,10 +30,6 @@ def test_the_workers_never_have_more_than_the_budget(
     assert budget() == share
 
 
-def test_the_default_is_a_gibibyte() -> None:
-    assert budget() == 1024 * MIB
-
-
 @pytest.mark.parametrize("text", ["", "0", "-1", "1e3", "1024 MB", "\uff11", "9" * 30, "2000000"])
 @pytest.mark.parametrize("name", ["MMHASH_POOL_MB", "MMHASH_POOL_WORKERS"])
 def test_a_setting_that_is_no_number_is_named(
@@ -44,17 +38,6 @@ def test_a_setting_that_is_no_number_is_named(
     monkeypatch.setenv(name, text)
     with pytest.raises(InputValueError, match=name):
         budget()
-
-
-def test_the_docs_name_the_settings_and_their_defaults() -> None:
-    text = (Path(__file__).parents[4] / "docs/transport.md").read_text()
-    assert f"| `MMHASH_POOL_MB` | {budget() // MIB} |" in text
-    assert "| `MMHASH_POOL_WORKERS` | 1 |" in text
-
-
-def test_no_worker_is_refused() -> None:
-    with pytest.raises(InputValueError, match="at least 1"):
-        budget(0)
 
 
 def test_without_a_driver_it_says_so() -> None:

@@ -97,12 +97,6 @@ def test_every_shape(shape: tuple[int, ...]) -> None:
         assert mmhash.key(opened) == mmhash.key(values)
 
 
-def test_strided_input_is_laid_down_in_order() -> None:
-    values = np.arange(24, dtype=np.float64).reshape(4, 6).T
-    with SharedTensor.create(values) as owned:
-        assert np.array_equal(SharedTensor.open(owned.handle()).array(), values)
-
-
 def test_readers_write_to_themselves_alone() -> None:
     values = np.arange(10, dtype=np.int64)
     with SharedTensor.create(values) as owned:

@@ -61,24 +61,6 @@ def test_sglangs_server_in_rust_is_found_by_its_state(
         assert verify_sglang.is_rust(client) is is_rust
 
 
-def test_a_report_names_sglangs_server_in_rust() -> None:
-    report = Report("sglang 0.5.23", 8, 8, (), server="rust")
-    assert report.line() == (
-        "sglang 0.5.23: named correctly: 8 of 8 blocks; its server is the one in Rust"
-        " (SGLANG_RUST_SERVER): no guard protects it"
-    )
-    assert report.fields()["server"] == "rust"
-
-
-def test_a_report_names_the_plugin() -> None:
-    report = Report("sglang 0.5.23", 8, 8, (), server="mmhash", plugin=("guard", "keys"))
-    assert report.line() == (
-        "sglang 0.5.23: named correctly: 8 of 8 blocks; mmhash's plugin is on: guard, keys; images"
-        " are named by the keys of their files (server=mmhash)"
-    )
-    assert report.fields()["plugin"] == ("guard", "keys")
-
-
 @pytest.mark.parametrize(
     ("body", "features"),
     [
@@ -98,17 +80,6 @@ def test_sglang_says_what_the_plugin_does(
         httpx.Client(base_url=engine.url) as client,
     ):
         assert verify_sglang.plugin(client) == features
-
-
-def test_a_report_is_one_line() -> None:
-    assert Report("vllm 0.32.0", 8, 8, (), "sha256").line() == (
-        "vllm 0.32.0: named correctly: 8 of 8 blocks with sha256"
-    )
-    wrong = Report("sglang 0.5.23", 8, 3, ("one image",))
-    assert wrong.line() == (
-        "sglang 0.5.23: NOT named correctly: 3 of 8 blocks; images not found in: one image"
-    )
-    assert "are KV events and the prefix cache on?" in Report("vllm 0.32.0", 0, 0, ()).line()
 
 
 @pytest.mark.parametrize(
