@@ -3,12 +3,10 @@
 Batches have limits on bytes, blocks, ranks, tiers and groups; what a worker publishes changes only its own.
 """
 
-import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 from msgspec import msgpack
@@ -19,11 +17,9 @@ from mmhash.kvindex.events import Batch, BlocksRemoved, BlocksStored, CacheClear
 from mmhash.kvindex.source import MAX_REPLAYS_PER_CHECK
 from mmhash.kvindex.table import MAX_PLANES, MAX_PLANES_OF_HOLDER
 from tests.support.kv_publisher import Publisher, stored
-from tests.support.listening import serve_connections, stop_listening
 
 HOSTILE, HONEST = "http://hostile", "http://honest"
 ENDPOINT = "tcp://127.0.0.1:5557"
-GIB = 1 << 30
 
 
 @pytest.fixture
@@ -208,68 +204,6 @@ def test_blocks_of_a_batch_that_is_refused_in_part_are_dropped(index: Index) -> 
     assert index.match([1])[HOSTILE].tokens == 16
     source_of(index, HOSTILE).drop()
     assert index.match([1])[HOSTILE].tokens == 0
-
-
-GREETING = b"\xff" + bytes(8) + b"\x7f\3\0" + b"NULL".ljust(52, b"\0")
-MIB_PART = b"\3" + (1 << 20).to_bytes(8, "big") + bytes(1 << 20)
-PING = b"\4\7\4PING\0\0"
-# tests/unit/mmhash/kvindex/test_zmtp.py has each limit by itself.
-ENDLESS = {
-    "parts of 1 MiB": MIB_PART,
-    "a part of an exabyte": b"\3" + (1 << 60).to_bytes(8, "big") + bytes(1 << 20),
-    "pings": PING * (1 << 17),
-}
-
-
-class EndlessPeer:
-    """A socket that does the handshake of a type, and then sends bytes again and again."""
-
-    def __init__(self, kind: bytes, content: bytes) -> None:
-        self.sent = 0
-        self._content = content
-        self._ready = b"\x05READY\x0bSocket-Type\0\0\0" + bytes([len(kind)]) + kind
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.endpoint = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
-        serve_connections(self._listener, self._send)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        stop_listening(self._listener)
-
-    def _send(self, connection: socket.socket) -> None:
-        connection.sendall(GREETING + bytes([4, len(self._ready)]) + self._ready)
-        while True:
-            self.sent += connection.send(self._content)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ENDLESS)
-def test_messages_without_an_end_are_not_kept(name: str) -> None:
-    """libzmq keeps all parts of a message until the last one has arrived."""
-    before, most = _resident(), 0
-    with (
-        Publisher() as honest,
-        EndlessPeer(b"PUB", ENDLESS[name]) as events,
-        EndlessPeer(b"ROUTER", ENDLESS[name]) as replay,
-    ):
-        workers = [
-            Worker(HOSTILE, events.endpoint, replay.endpoint),
-            Worker(HONEST, honest.events, honest.replay),
-        ]
-        with Index(workers) as index:
-            for number in range(20):
-                honest.publish(stored(number))
-                _wait(lambda: index.match([number])[HONEST].tokens == 16)  # noqa: B023
-                most = max(most, _resident())
-                time.sleep(0.1)
-            assert events.sent > 0
-    assert most - before < GIB // 2
-
-
-def _resident() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) << 12
 
 
 def _wait(condition: Callable[[], bool]) -> None:

@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,13 +14,8 @@ import pytest
 
 import mmhash
 from mmhash.cpu import cpu_count
-from mmhash.kvindex.table import BlockTable
-from mmhash.prompts import Model, Plan
 from mmhash.prompts.families.family import MAX_TOKENS
 from mmhash.prompts.templates import MAX_TEXT
-from mmhash_service.gateway.expected import name_blocks
-from mmhash_service.gateway.policy import Ranked
-from mmhash_service.gateway.router import Prepared
 from tests.support import prompt_models
 from tests.support.decoders import wait_for_ready
 from tests.support.responses import refusal_of
@@ -49,71 +43,6 @@ def chat(text: str) -> bytes:
 def blocks(length: int) -> bytes:
     body = {"engine": "sglang@0.5.23", "block_size": 1, "input_ids": [1] * length}
     return json.dumps(body).encode()
-
-
-class Watched(list[int]):
-    """The blocks of a prompt, which count how many of them are looked at."""
-
-    looked_at = 0
-
-    def __getitem__(self, index: Any) -> Any:
-        found = super().__getitem__(index)
-        self.looked_at += len(found) if isinstance(index, slice) else 1
-        return found
-
-    def __iter__(self) -> Iterator[int]:
-        self.looked_at += len(self)
-        return super().__iter__()
-
-
-def test_new_blocks_are_not_looked_up_to_the_end() -> None:
-    """A million blocks took the gateway's event loop 0.1 s, and 1 s if workers had them."""
-    table = BlockTable(MAX_TOKENS)
-    table.store(table.open(), "GPU", 0, range(100_000))
-    for prompt, known in (
-        (Watched(range(1, MAX_TOKENS)), 99_999),
-        (Watched(range(MAX_TOKENS, 0, -1)), 0),
-    ):
-        assert table.match(prompt).in_any == ({0: known} if known else {})
-        assert prompt.looked_at < known + 10_000
-
-
-def test_few_of_many_blocks_are_expected_and_named() -> None:
-    ids = list(range(MAX_TOKENS))
-    prepared = Prepared(b"", "planned", event_ids=ids)
-    ranked = Ranked("http://a:1", matched_tokens=5, load=0.0, score=0.0)
-    expected = prepared.unheld_blocks(ranked)
-    assert expected == ids[5 : 5 + len(expected)]
-    assert 0 < len(expected) < 10_000
-    names = name_blocks(Plan(ids, [], [], [], [], {}), 1).names
-    assert 0 < len(names) < 10_000
-
-
-HOSTILE_TEXTS = {
-    "one word": "a",
-    "combining characters": "e\u0301\u0323",
-    "spaces": " ",
-    "line ends": "\r\n",
-    "apostrophes": "'",
-    "half a named token": "<|im_start",
-    "digits": "1",
-    "a ligature that expands": "\ufdfa",
-}
-
-
-@pytest.mark.parametrize("text", HOSTILE_TEXTS.values(), ids=HOSTILE_TEXTS)
-def test_other_threads_run_while_a_text_is_encoded(tmp_path: Path, text: str) -> None:
-    """A tokenizer that holds Python's lock holds the event loop."""
-    model = Model.load(prompt_models.write_qwen2_vl(tmp_path))
-    with ThreadPoolExecutor(1) as thread:
-        long = text * (MAX_TEXT // len(text) // 2)
-        encoded = thread.submit(model.encode, long, add_special_tokens=False)
-        turns = 0
-        while not encoded.done():
-            time.sleep(0.001)
-            turns += 1
-    assert encoded.result()
-    assert turns > 10  # 1 to 4 if it holds the lock
 
 
 @pytest.mark.parametrize(

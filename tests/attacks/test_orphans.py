@@ -6,7 +6,6 @@ A process closes the listener and drains as soon as its supervisor exits, whatev
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -153,64 +152,3 @@ def test_no_process_survives_a_supervisor_that_crashes(
             assert mmhash.key(b"abcdef").hex().encode() in answer
     wait_until(lambda: not any(map(runs, processes)))
     assert start("--processes", "2", port=supervisor.port).wait_for_processes()
-
-
-HANGING = """
-import sys, time
-import mmhash_service.server.server as server
-import mmhash_service.server.supervisor as supervisor
-from mmhash_service.http.app import create_app
-from mmhash_service.settings import Settings
-
-def create(settings, models):
-    app = create_app(settings, models=models)
-
-    @app.get("/hang")
-    async def hang() -> None:
-        time.sleep(3600)
-
-    return app
-
-supervisor._MARGIN_S = 0.2
-if __name__ == "__main__":
-    server.serve(Settings(port=0, processes=2, grace_s=0.2), create)
-"""
-
-
-def test_a_hung_process_exits_too(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(HANGING)
-    supervisor = Supervisor(program=[sys.executable, str(program)])
-    try:
-        supervisor.wait_until_listening()
-        processes = supervisor.wait_for_processes()
-        with pytest.raises(httpx.ReadTimeout):
-            httpx.get(f"{supervisor.url}/hang", timeout=1)
-        supervisor.process.kill()
-        wait_until(lambda: not any(map(runs, processes)))
-    finally:
-        supervisor.kill()
-
-
-def test_the_next_supervisor_removes_what_a_killed_one_left(tmp_path: Path) -> None:
-    env = service.environment(TMPDIR=str(tmp_path))
-    killed = Supervisor("--processes", "2", settings={"grace_s": 0.2}, env=env)
-    try:
-        killed.wait_until_listening()
-        killed.wait_for_processes()
-        (orphan,) = tmp_path.glob("mmhash-metrics-*")
-        killed.process.kill()
-        killed.log.join()  # its processes have exited too
-    finally:
-        killed.kill()
-    os.utime(orphan, (0, 0))
-    started = Supervisor("--processes", "2", env=env)
-    try:
-        started.wait_until_listening()
-        started.wait_for_processes()
-        (folder,) = tmp_path.glob("mmhash-metrics-*")
-        assert folder != orphan
-        started.stop()
-    finally:
-        started.kill()
-    assert not list(tmp_path.glob("mmhash-metrics-*"))

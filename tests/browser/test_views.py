@@ -195,21 +195,6 @@ def test_the_workers_are_ranked_for_a_request(tab: Page, fleet: str) -> None:
         expect(row.locator("td").first).to_have_text(str(worker["matched_tokens"]))
 
 
-@pytest.mark.parametrize("name", ["prompt", "fleet"])
-def test_the_keyboard_is_enough_on_each_page(tab: Page, pages: dict[str, str], name: str) -> None:
-    tab.goto(pages[name])
-    button = tab.locator("#send")
-    expect(button).to_be_visible()
-    expect(button).to_be_enabled()
-    for _ in range(12):
-        tab.keyboard.press("Tab")
-        expect(tab.locator(":focus")).to_have_css("outline-style", "solid")
-        if button.evaluate("(one) => one === document.activeElement"):
-            break
-    tab.keyboard.press("Enter")
-    expect(tab.locator("#legend li, #ranking tr").first).to_be_visible()
-
-
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1200, 360], ids=["desktop", "phone"])

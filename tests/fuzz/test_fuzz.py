@@ -32,26 +32,3 @@ def test_a_short_run_finds_nothing(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert ", 0 targets failed" in done.stdout
-
-
-PLANTED = """
-from pathlib import Path
-from tests.fuzz.__main__ import Limits, fuzz
-def fails(data):
-    assert len(data) < 3
-print(fuzz({"planted": fails}, Limits(0, 10_000), Path("."), 1))
-"""
-
-
-@pytest.mark.slow
-def test_what_a_target_fails_on_is_kept(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PLANTED],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.endswith("['planted']\n")
-    assert len((tmp_path / "planted-failed").read_bytes()) >= 3

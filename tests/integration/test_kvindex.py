@@ -9,7 +9,7 @@ import pytest
 import zmq
 
 from mmhash.errors import InputValueError
-from mmhash.kvindex import Index, Worker, WorkerStats, subscriber
+from mmhash.kvindex import Index, Worker, WorkerStats
 from tests.support.kv_publisher import (
     CLEARED,
     Publisher,
@@ -152,14 +152,3 @@ def test_workers_come_and_go(publisher: Publisher) -> None:
             index.remove(URL)
         index.add(of(publisher))
         until(lambda: tokens(index, 1))
-
-
-def test_a_replay_longer_than_the_limit_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscriber, "MAX_RECEIVED_BYTES", 50_000)
-    monkeypatch.setattr(subscriber, "MAX_MESSAGES", 700)
-    with Publisher() as publisher:
-        for number in range(2000):
-            publisher.publish(stored(number))
-        with started(publisher) as index:
-            until(lambda: stats(index).blocks == 2000)
-            assert len(publisher.requests) > 2

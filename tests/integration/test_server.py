@@ -259,16 +259,6 @@ def test_the_end_of_the_terminal_drains(processes: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_address_in_use_is_named_with_what_to_do() -> None:
-    with serving() as service:
-        host, port = service.address
-        assert failure_of("--port", str(port)) == (
-            f"mmhash: cannot listen on http://{host}:{port}: Address already in use. Stop the "
-            "program that uses this address, or choose another one with --host, --port or --uds.\n"
-        )
-
-
-@pytest.mark.slow
 def test_a_unix_socket_is_not_taken_from_a_server_that_uses_it(tmp_path: Path) -> None:
     path = tmp_path / "mmhash.sock"
     with serving("--uds", str(path)) as service:

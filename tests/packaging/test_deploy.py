@@ -27,9 +27,6 @@ KUBERNETES = sorted(
 )
 SIDECARS = sorted(DEPLOY.glob("kubernetes-sidecar*.yaml"))
 GRACE_S = Settings.model_fields["grace_s"].default
-MIB = 1 << 20
-UNITS = {"Mi": MIB, "mb": MIB, "Gi": 1 << 30, "gb": 1 << 30}
-TMP = 256 * MIB  # the tmpfs at /tmp counts towards the container's memory
 
 Document = dict[str, Any]
 
@@ -111,38 +108,6 @@ def test_every_value_is_allowed(
     assert Settings().model_fields_set == {
         name.removeprefix("MMHASH_").lower() for name in variables
     }
-
-
-def limited() -> Iterator[tuple[str, dict[str, str], str]]:
-    """Yield the name, the variables and the memory limit of each mmhash container."""
-    for name, pod in PODS.items():
-        if mmhash := containers(pod).get("mmhash"):
-            yield name, environment(mmhash), mmhash["resources"]["limits"]["memory"]
-    for path in COMPOSE:
-        service = documents(path)[0]["services"]["mmhash"]
-        if "mem_limit" in service:  # compose.cuda.yaml is an addition
-            yield path.name, service["environment"], service["mem_limit"]
-
-
-def memory_bound(variables: dict[str, str]) -> int:
-    """The most that the service takes, as docs/settings.md has it."""
-    names = ("processes", "memo_bytes", "max_held_bytes", "decoders", "max_pixels")
-    given = {
-        name: int(variables.get(f"MMHASH_{name.upper()}", Settings.model_fields[name].default))
-        for name in names
-    }
-    assert given["decoders"], "the number of decoders is that of the node's cores"
-    decoder = 192 * MIB + 20 * given["max_pixels"]
-    worker = 192 * MIB + given["memo_bytes"] + 5 * given["max_held_bytes"]
-    return given["processes"] * (worker + (given["decoders"] + 1) * decoder)
-
-
-@pytest.mark.parametrize(("name", "variables", "limit"), list(limited()))
-def test_the_limit_covers_what_the_service_may_take(
-    name: str, variables: dict[str, str], limit: str
-) -> None:
-    number, unit = re.fullmatch(r"(\d+)(\w+)", limit).groups()  # type: ignore[union-attr]
-    assert int(number) * UNITS[unit] >= memory_bound(variables) + TMP, name
 
 
 @pytest.mark.parametrize("name", PODS)

@@ -4,24 +4,22 @@ import asyncio
 import gc
 import json
 import os
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 import mmhash
-from mmhash.client import AsyncClient, Client, shared
+from mmhash.client import AsyncClient, shared
 from mmhash.client.calls import BATCH_ITEM_MAX, BATCH_MAX_ITEMS, SHM_MIN_BYTES
 from mmhash.client.exchange import Request
 from mmhash.transport.segments import DIRECTORY
-from tests.support.service import TIMEOUT_S, Service, count
+from tests.support.service import Service, count
 
 NOISE = np.random.default_rng(5).integers(0, 256, 3 * SHM_MIN_BYTES, dtype=np.uint8)
 MIDDLE = NOISE[: BATCH_ITEM_MAX + 1].tobytes()
@@ -85,27 +83,12 @@ def test_each_kind_of_item_has_the_key_that_it_has_here(
         assert [item.digest for item in found] == digests
 
 
-def test_what_an_item_is_is_told(connect: Any, url: str) -> None:
-    with connect(url) as client:
-        for array in (NOISE[:12], NOISE):
-            (item,) = client.hash(array.reshape(3, -1), engines="sglang@0.5.23,vllm")
-            assert (item.name, item.kind, item.dtype) == (None, "tensor", "uint8")
-            assert (item.shape, item.nbytes) == ((3, array.size // 3), array.nbytes)
-            assert item.engines["vllm"] == {"uuid": item.key.hex()}
-            assert item.engines["sglang@0.5.23"]["mm_hash"] == f"{item.key.u64:016x}"
-
-
 def test_many_short_items_stay_in_order(connect: Any, url: str) -> None:
     items = [str(number).encode() for number in range(2 * BATCH_MAX_ITEMS + 50)]
     items[BATCH_MAX_ITEMS] = MIDDLE
     with connect(url) as client:
         found = client.hash(items)
     assert [item.key for item in found] == mmhash.keys(items)
-
-
-def test_no_items_are_no_items(connect: Any, url: str) -> None:
-    with connect(url) as client:
-        assert client.hash([]) == []
 
 
 def test_the_file_of_an_image_by_its_pixels(connect: Any, url: str) -> None:
@@ -117,13 +100,6 @@ def test_the_file_of_an_image_by_its_pixels(connect: Any, url: str) -> None:
     assert alone.key == beside[0].key == mmhash.key(IMAGE)
     assert beside[1].key == mmhash.key(NOISE[:9])
     assert by_bytes.key == mmhash.key(file)
-
-
-def test_what_has_no_bytes_is_refused_here(connect: Any, url: str) -> None:
-    with connect(url) as client:
-        for item in ("text", [None], IMAGE):
-            with pytest.raises(mmhash.InputTypeError):
-                client.hash(item)
 
 
 def test_a_tenant_has_keys_of_his_own(connect: Any, url: str) -> None:
@@ -146,17 +122,6 @@ def test_what_is_long_is_not_sent_where_it_is_read_in_place(connect: Any, local:
         assert received(local) - before < 10_000
         client.hash(NOISE[: SHM_MIN_BYTES - 1])
         assert received(local) - before >= SHM_MIN_BYTES - 1
-
-
-def test_it_is_sent_over_tcp(connect: Any, url: str) -> None:
-    def body_bytes() -> float:
-        with httpx.Client(base_url=url, timeout=TIMEOUT_S) as client:
-            return count(client, "mmhash_body_bytes_total")
-
-    before = body_bytes()
-    with connect(url) as client:
-        client.hash(NOISE)
-    assert body_bytes() == before + NOISE.nbytes
 
 
 def test_a_service_with_other_shared_memory_is_sent_the_bytes_from_then_on(
@@ -220,10 +185,3 @@ def test_a_call_that_is_cancelled_leaves_nothing_there(local: Service) -> None:
                 ledger.collect()
 
     asyncio.run(main())
-
-
-def test_one_client_does_for_many_threads(local: Service) -> None:
-    items = [np.roll(NOISE, turn) for turn in range(16)]
-    with Client(**address(local)) as client, ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(lambda item: client.hash([item, b"x"])[0].key, items))
-    assert found == mmhash.keys(items)

@@ -26,17 +26,6 @@ def test_a_video_has_the_key_of_the_library(connect: Any, url: str, tmp_path: Pa
         assert other.key == mmhash.video(FILM, count=3, size=(32, 24), algorithm="xxh3").key
 
 
-def test_decoded_frames_have_keys(connect: Any, url: str) -> None:
-    with connect(url, tenant="acme") as client:
-        item = client.video(FILM, count=4, by="frames")
-        sound = client.audio(SOUND, window=0.25, by="frames")
-    tenant = bytes.fromhex("11" * 32)
-    clip = mmhash.video(FILM, count=4, by="frames", tenant=tenant)
-    assert (item.kind, item.key, list(item.frames)) == ("list", clip.key, clip.frames)
-    heard = mmhash.audio(SOUND, window=0.25, by="frames", tenant=tenant)
-    assert (sound.kind, sound.key, list(sound.frames)) == ("list", heard.key, heard.windows)
-
-
 def test_an_audio_clip_has_the_key_of_the_library(connect: Any, url: str) -> None:
     with connect(url) as client:
         item = client.audio(SOUND, rate=8000, start=0.25, stop=0.5)

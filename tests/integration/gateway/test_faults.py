@@ -3,7 +3,6 @@
 import json
 import signal
 import socket
-import struct
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -250,23 +249,6 @@ def test_the_fleet_changes_while_a_request_waits(
         assert sent["uuid"] == vllm.uuid(mmhash.key(b"abc"))  # as its spec now has it
 
 
-def test_a_worker_that_joins_is_probed(tmp_path: Path) -> None:
-    file = tmp_path / "workers"
-    with engines(2) as (one, two):
-        file.write_text(f"{one.url}\n")
-        with (
-            gateway_before([], "--worker-file", str(file)) as gateway,
-            gateway.new_client() as client,
-        ):
-            replace(file, f"{one.url}\n{two.url}\n")
-            wait_until(lambda: healthy(client) == [True, True])
-            wait_until(lambda: client.post(PATH, json=CHAT).json()["worker"] == "w1")
-            replace(file, f"{two.url}\n")
-            wait_until(lambda: healthy(client) == [True])
-            assert client.post(PATH, json=CHAT).json()["worker"] == "w1"
-            assert "mmhash_gateway_healthy_workers 1.0" in client.get("/metrics").text
-
-
 def test_a_draining_gateway_finishes_its_streams() -> None:
     with fleet_of(1) as (_, gateway, client):
         with client.stream("POST", PATH, json=CHAT | {"stream": True}) as answer:
@@ -328,50 +310,3 @@ def test_a_body_counts_until_the_worker_has_read_it() -> None:
                 is_over.set()
                 wait_until(lambda: count(client, "mmhash_held_bytes") < length)
         stop_listening(listener)
-
-
-def test_a_post_that_workers_read_is_executed_twice_at_most() -> None:
-    """It was sent twice to each of two workers: at an idle connection, and at a new one."""
-    executed: list[bytes] = []
-
-    def serve(connection: socket.socket) -> None:
-        while request := connection.recv(65536):
-            if request.startswith(b"POST"):
-                executed.append(request)
-            if b"reset" in request:
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                return
-            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-
-    with ExitStack() as stack:
-        urls = []
-        for _ in range(4):
-            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            stack.callback(stop_listening, listener)
-            serve_connections(listener, serve)
-            urls.append(f"http://127.0.0.1:{listener.getsockname()[1]}")
-        client = stack.enter_context(stack.enter_context(gateway_before(urls)).new_client())
-        for _ in range(8):  # each worker has an idle connection
-            client.post(PATH, json=CHAT).raise_for_status()
-        executed.clear()
-        answer = client.post(PATH, json=CHAT | {"mode": "reset"})
-        assert (answer.status_code, answer.json()["title"]) == (502, "Worker failed")
-        assert len(executed) == 2
-
-
-def test_a_worker_that_has_left_and_hangs_gives_its_requests_to_another(tmp_path: Path) -> None:
-    file = tmp_path / "workers"
-    settings = {
-        "gateway.health_timeout_s": "2",
-    }
-    with engines(2) as (one, other), ExitStack() as stack:
-        replace(file, f"{one.url}\n")
-        gateway = gateway_before([], "--worker-file", str(file), settings=settings)
-        client = stack.enter_context(stack.enter_context(gateway).new_client())
-        threads = stack.enter_context(ThreadPoolExecutor())
-        request = threads.submit(client.post, PATH, json=CHAT | {"mode": "hang at w0"})
-        wait_until(lambda: one.state()["seen"])
-        replace(file, f"{other.url}\n")
-        wait_until(lambda: specs(client) == {(other.url, None)})
-        one.send_signal(signal.SIGSTOP)
-        assert request.result().json()["worker"] == "w1"

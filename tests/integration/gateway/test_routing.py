@@ -15,7 +15,7 @@ from PIL import Image
 from mmhash.prompts import Model, Plan
 from mmhash.tags import open_tag
 from tests.live import models
-from tests.support.gateway import EngineProcess, engines, gateway_before, healthy, replace
+from tests.support.gateway import EngineProcess, engines, gateway_before, replace
 from tests.support.kv_publisher import CLEARED, Publisher, stored
 from tests.support.scripted import ScriptedServer
 from tests.support.service import count
@@ -177,55 +177,6 @@ def test_a_request_for_an_adapter_has_blocks_of_its_own(
         assert fleet.matched(request | {"model": "adapter"}) == [0, whole]
 
 
-@pytest.mark.parametrize("paths", [("/adapters/1", "/adapters/2"), ("/a" * 5000,) * 2])
-def test_an_adapter_of_two_paths_or_an_endless_one_has_no_plan(
-    folder: Path, model: Model, paths: tuple[str, str]
-) -> None:
-    """Its blocks have other names at each of them, or take long to name."""
-    request = chat("a prompt for both ") | {"model": "adapter"}
-    with (
-        lists_adapter(paths[0]) as one,
-        lists_adapter(paths[1]) as two,
-        fleet_of([one, two], folder) as fleet,
-    ):
-        fleet.publish(0, model.plan(request, ENGINE, block_size=16))
-        assert fleet.matched(request) == [0, 0]
-        assert fleet.client.post(PATH, json=request).status_code == 200
-
-
-def test_a_decision_counts_once_by_the_engine_of_its_worker(
-    workers: list[EngineProcess], folder: Path
-) -> None:
-    """It counted once for each kind of engine in the fleet."""
-    settings = {"models": {"tiny": str(folder)}, "gateway.policy": "round-robin"}
-    specs = [f"{workers[0].url},engine={ENGINE}", workers[1].url]
-    with gateway_before(specs, settings=settings) as gateway, gateway.new_client() as client:
-        wait_until(lambda: all(healthy(client)))
-        names = [client.post(PATH, json=chat("hello ")).json()["worker"] for _ in range(4)]
-        assert sorted(names) == ["w0", "w0", "w1", "w1"]
-        decisions = "mmhash_gateway_decisions_total"
-        assert count(client, decisions, how="policy") == 2
-        assert count(client, decisions, how="no-engine") == 2
-        assert count(client, decisions) == 4
-
-
-def test_blocks_of_another_size_are_shown_and_logged(
-    workers: list[EngineProcess], folder: Path
-) -> None:
-    with Publisher() as its:
-        spec = f"{workers[0].url},events={its.events},replay={its.replay},engine={ENGINE}"
-        chosen = {"models": {"tiny": str(folder)}}
-        with gateway_before([spec], settings=chosen) as gateway, gateway.new_client() as client:
-            fleet = Fleet(workers, [its], client)
-            wait_until(lambda: fleet.states()[0]["connected"])
-            assert fleet.states()[0]["block_size"] == 0
-            its.publish(stored(1, 2, size=32))
-            wait_until(lambda: fleet.states()[0]["block_size"] == 32)
-            gateway.log.wait_for(
-                "stores blocks of 32 tokens, but is planned for with block_size=16"
-            )
-
-
 def test_an_image_goes_to_the_worker_that_has_it(fleet: Fleet, model: Model) -> None:
     for number, color in enumerate(["red", "blue"]):
         request = chat("describe it ", picture(color))
@@ -238,34 +189,6 @@ def test_an_image_goes_to_the_worker_that_has_it(fleet: Fleet, model: Model) -> 
         assert sent["messages"][0]["content"][0]["uuid"]
     assert fleet.matched(chat("describe it ", picture("green"))) == [0, 0]
     assert count(fleet.client, "mmhash_gateway_tokens_total", cached="yes") > 0
-
-
-@pytest.mark.parametrize("images", [1, 2, 5])
-def test_a_remembered_image_has_the_same_plan(fleet: Fleet, model: Model, images: int) -> None:
-    """The first time a thread reads the headers; then the event loop plans up to 4 images."""
-    request = chat("once more ", *(picture(f"#0{number}0{images}00") for number in range(images)))
-    plan = model.plan(request, ENGINE, block_size=16)
-    recalled = recalls(fleet.client)
-    for _ in range(3):
-        answer = fleet.client.post("/route", json=request).json()
-        assert answer["request"] == plan.request
-        assert answer["plan"]["tokens"] == len(plan.token_ids)
-    assert recalls(fleet.client) - recalled == (2 * images if images <= 4 else 0)
-
-
-def recalls(client: httpx.Client) -> float:
-    """Return how many headers of images were found in memory."""
-    return count(client, "mmhash_memo_lookups_total", kind="header", source="memory")
-
-
-@pytest.mark.parametrize(
-    "url", ["data:image/png;base64,AAAA", "data:image/png;base64,?", "http://127.0.0.1:1/a.png"]
-)
-def test_an_image_that_cannot_be_read_has_no_plan(fleet: Fleet, url: str) -> None:
-    for _ in range(2):
-        answer = fleet.client.post("/route", json=chat("no plan ", url))
-        assert answer.status_code == 200
-        assert answer.json()["plan"] is None
 
 
 @pytest.mark.slow
@@ -327,47 +250,6 @@ def test_keys_are_signed_for_workers_that_run_the_guard(
         assert key == plan.items[0].key
 
 
-@pytest.mark.parametrize("model_type", ["qwen2_vl", "qwen3_vl"])
-def test_hashes_end_no_engine_that_takes_none(
-    workers: list[EngineProcess], tmp_path: Path, model_type: str
-) -> None:
-    """Signed requests are annotated: for Qwen3-VL the hashes would end SGLang."""
-    models.write(model_type, tmp_path / "model")
-    settings = {"tag_secrets": [SECRET]}
-    with fleet_of(workers, tmp_path / "model", engine="sglang@0.5.23", **settings) as fleet:
-        text = "<|vision_start|><|image_pad|><|vision_end|>what is it?"
-        request = {"text": text, "image_data": picture("red")}
-        sent = json.loads(fleet.client.post("/generate", json=request).json()["body"])
-        assert len(sent["mmhash_tags"]) == 1
-        assert ("mm_hashes" in sent) == (model_type == "qwen2_vl")
-
-
-@pytest.mark.parametrize("sign", [False, True])
-@pytest.mark.parametrize("model_type", ["qwen2_vl", "qwen3_vl"])
-def test_sglangs_server_in_rust_names_images_itself(
-    workers: list[EngineProcess], tmp_path: Path, model_type: str, sign: bool
-) -> None:
-    """Its name of an image is the hash of the file: so the gateway finds it and sends none."""
-    models.write(model_type, tmp_path / "model")
-    settings = {"tag_secrets": [SECRET]} if sign else {}
-    engine = "sglang@0.5.23,server=rust"
-    with fleet_of(workers, tmp_path / "model", engine=engine, **settings) as fleet:
-        text = "<|vision_start|><|image_pad|><|vision_end|>what is it?" + " and" * 40
-        request = {"text": text, "image_data": picture("red"), "mm_hashes": ["f0"]}
-        sent = json.loads(fleet.client.post("/generate", json=request).json()["body"])
-        assert sent == {"text": text, "image_data": picture("red")}
-        plan = Model.load(tmp_path / "model").plan(
-            request, "sglang@0.5.23", server="rust", block_size=16
-        )
-        fleet.publish(1, plan)
-        assert fleet.matched(request) == [0, 16 * len(plan.blocks)]
-        other = request | {"image_data": picture("blue")}
-        assert fleet.matched(other)[1] < 16
-        unplanned = {"text": text, "image_data": "https://pictures.example/1.png"}
-        sent = json.loads(fleet.client.post("/generate", json=unplanned).json()["body"])
-        assert sent == unplanned
-
-
 def test_a_worker_with_the_plugin_is_planned_whole_and_gets_no_hash(folder: Path) -> None:
     """The gateway asks for the plugin whenever a worker becomes healthy."""
     engine = EngineProcess("plugged")
@@ -393,46 +275,6 @@ def test_a_worker_with_the_plugin_is_planned_whole_and_gets_no_hash(folder: Path
             assert "content_hash" in json.dumps(sent)
     finally:
         engine.kill()
-
-
-@pytest.mark.slow
-def test_workers_of_two_engines_get_their_own_fields(
-    workers: list[EngineProcess], folder: Path
-) -> None:
-    one, two = workers
-    with ExitStack() as stack:
-        specs = [f"{one.url},engine={ENGINE}", f"{two.url},engine=sglang@0.5.23"]
-        settings = {"models": {"tiny": str(folder)}, "gateway.policy": "round-robin"}
-        gateway = stack.enter_context(gateway_before(specs, settings=settings))
-        client = stack.enter_context(gateway.new_client())
-        wait_until(lambda: all(one["healthy"] for one in client.get("/workers").json()["workers"]))
-        request = chat("describe it ", picture("red"))
-        answers = [client.post(PATH, json=request).json() for _ in range(2)]
-        parts = {
-            one["worker"]: json.loads(one["body"])["messages"][0]["content"][0] for one in answers
-        }
-        assert parts["w0"].keys() == {"type", "image_url", "uuid"}
-        assert parts["w1"]["image_url"].keys() == {"url", "content_hash"}
-
-
-@pytest.mark.parametrize(
-    ("path", "members"),
-    [
-        ("/generate", {"text": "hi"}),
-        ("/generate", {"input_ids": [1]}),
-        ("/v1/completions", {"prompt": "hi"}),
-    ],
-)
-def test_a_request_is_planned_by_its_path(
-    workers: list[EngineProcess], folder: Path, path: str, members: dict[str, Any]
-) -> None:
-    """Beside a short prompt, somebody's chat made the gateway believe that a worker holds it."""
-    with fleet_of(workers, folder, engine="sglang@0.5.23") as fleet:
-        somebody = chat("describe it ", picture("red", 336))
-        assert fleet.client.post(path, json=somebody | members).status_code == 200
-        routed = fleet.client.post("/route", json=somebody).json()
-        assert routed["plan"]["tokens"] > 0
-        assert not any("expected_tokens" in one for one in routed["workers"])
 
 
 def test_blocks_are_expected_while_a_request_runs(fleet: Fleet) -> None:

@@ -6,10 +6,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import httpx
-import pytest
 
 from tests.support.gateway import EngineProcess, gateway_before, healthy
-from tests.support.scripted import Answer, ScriptedServer
 from tests.support.service import Service, count
 from tests.support.waiting import wait_until
 
@@ -73,37 +71,3 @@ def test_a_worker_of_another_model_gets_no_requests_for_this_one() -> None:
             assert {one["url"] for one in routed} == {first.url, second.url}
             gateway.log.wait_for(f"worker {other.url} serves 'other', the others 'adapter, tiny'")
         assert other.state()["seen"].count("another model") == 0
-
-
-@pytest.mark.slow
-def test_a_worker_whose_address_another_model_gets_is_noticed_before_it_has_requests() -> None:
-    first, second = EngineProcess("first", "tiny"), EngineProcess("second", "tiny")
-    with running(first, second), fleet_of(first.url, second.url) as (gateway, client):
-        assert names(client, PATH, model="tiny") == {"first", "second"}
-        second.kill()
-        wait_until(lambda: healthy(client) == [True, False])
-        second.models = ("other",)
-        second.start()
-        wait_until(lambda: healthy(client) == [True, True])
-        assert names(client, PATH, model="tiny") == {"first"}
-        assert second.state()["seen"] == []
-        gateway.log.wait_for(f"worker {second.url} serves 'other', the others 'tiny'")
-        first.kill()
-        wait_until(lambda: healthy(client) == [False, True])
-        # The model is down, and does exist: no 404.
-        assert client.post(PATH, json=chat(model="tiny")).status_code == 503
-        first.start()
-        wait_until(lambda: healthy(client) == [True, True])
-        assert names(client, PATH, model="tiny") == {"first"}
-
-
-@pytest.mark.parametrize("answer", [(404, {}, b"{}"), None], ids=str)
-def test_a_worker_that_lists_no_models_gets_requests(answer: Answer) -> None:
-    """An old engine, one whose API key the gateway does not have, and one that fails there."""
-    silent = ScriptedServer((200, {}, b"{}"), by_path={"/v1/models": answer})
-    tiny, other = EngineProcess("tiny", "tiny"), EngineProcess("other", "other")
-    with silent, running(tiny, other), fleet_of(silent.url, tiny.url, other.url) as (_, client):
-        for _ in range(4):
-            assert client.post(PATH, json=chat(model="tiny")).status_code == 200
-        assert PATH in silent.paths
-        assert client.get("/workers").json()["workers"][0]["models"] == []

@@ -1,9 +1,8 @@
 """The memo in a real Redis: shared by replicas, and no failed call whatever becomes of it."""
 
-import threading
 import time
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import httpx
 import pytest
@@ -20,48 +19,6 @@ def until_stored(admin: Any) -> bytes:
         time.sleep(0.01)
     (name,) = names
     return name
-
-
-class Load:
-    """Threads that ask for images without end, and note what is not a good answer."""
-
-    def __init__(self, client: httpx.Client, images: list[bytes], threads: int = 4) -> None:
-        self.wrong: list[Any] = []
-        self.answers = 0
-        self._url = f"{client.base_url}/hash?of=pixels"
-        self._images = images
-        self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._ask) for _ in range(threads)]
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def wait_for(self, answers: int) -> None:
-        """Return after so many more answers."""
-        until = self.answers + answers
-        while self.answers < until:
-            assert not self.wrong
-            time.sleep(0.005)
-
-    def _ask(self) -> None:
-        try:
-            with httpx.Client(timeout=60) as client:
-                while not self._stop.is_set():
-                    image = self._images[self.answers % len(self._images)]
-                    headers = {"content-type": "image/png"}
-                    answer = client.post(self._url, content=image, headers=headers)
-                    if answer.status_code != 200:
-                        self.wrong.append(answer.text)
-                    self.answers += 1
-        except httpx.HTTPError as error:
-            self.wrong.append(error)
 
 
 def test_two_replicas_share_a_memo(serve: Serve, redis: Any, images: list[bytes]) -> None:
@@ -81,32 +38,6 @@ def test_entries_expire(serve: Serve, redis: Any, images: list[bytes]) -> None:
         name = until_stored(client)
         assert 0 < client.ttl(name) <= 7 * 24 * 3600
     assert name.startswith(b"mmhash:")
-
-
-@pytest.mark.slow
-def test_killed_and_brought_back_under_load_it_costs_no_call(
-    serve: Serve, redis: Any, images: list[bytes]
-) -> None:
-    client = serve(f"memo_url=redis://127.0.0.1:{redis.port}", "memo_bytes=0")
-
-    def from_redis() -> float:
-        return count(client, "mmhash_memo_lookups_total", source="store")
-
-    with Load(client, images[:20]) as load:
-        load.wait_for(200)
-        while from_redis() == 0:
-            load.wait_for(20)
-        for _ in range(2):
-            redis.kill()
-            load.wait_for(200)
-            gone = from_redis()
-            load.wait_for(100)
-            assert from_redis() == gone
-            redis.start()
-            while from_redis() == gone:
-                load.wait_for(20)
-    assert load.wrong == []
-    assert count(client, "mmhash_memo_failures_total", operation="get") > 0
 
 
 @pytest.mark.slow
