@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic_settings import BaseSettings
 
 from mmhash.engines.registry import ENGINES
+from mmhash_service.gateway.fleet_metrics import GAUGES, PREFIX
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.guard.middleware import _PROBLEMS as GUARD_PROBLEMS
 from mmhash_service.guard.settings import GuardSettings
@@ -96,6 +97,8 @@ def metrics() -> Iterator[str]:
         for family in collector.collect():
             name = f"{family.name}_total" if family.type == "counter" else family.name
             yield f"| {name} | {labels} | {family.documentation} |"
+    for name, meaning in GAUGES.items():
+        yield f"| {PREFIX}{name} | worker | {meaning} |"
 
 
 TABLES = {

@@ -46,7 +46,8 @@ async def route(request: Request) -> Response:
         text = await read_json(request, resources.settings, admission)
         routed = await read_request(text, JSON, query.path, resources.work, is_prompt=True)
         _ = routed.document  # one that is no JSON is refused
-        decision = await Routing(resources.router, request, routed, admission).decide()
+        routing = Routing(resources.router, request, routed, admission, is_counted=False)
+        decision = await routing.decide()
         body = routed.text if decision.best is None else decision.prepared.body
         cost_us = len(body) / _BYTES_PER_US
         payload = await resources.work.run_sized(cost_us, _join, decision, body)

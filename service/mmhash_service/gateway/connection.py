@@ -368,9 +368,11 @@ class Pool:
                     Connection, self._host, self._port, ssl=_trust() if self._is_tls else None
                 )
         except ConnectionRefusedError as error:
-            raise RefusedError(f"{self._host}:{self._port}: {error!r}") from error
+            raise RefusedError("cannot connect: connection refused") from error
         except (OSError, TimeoutError, UnicodeError) as error:  # the last one by a host's IDNA
-            raise UnreachableError(f"{self._host}:{self._port}: {error!r}") from error
+            reason = getattr(error, "strerror", None) or str(error)
+            reason = reason or f"no answer within {self._timeout_s:g} s"
+            raise UnreachableError(f"cannot connect: {reason}") from error
         return connection
 
     def give_back(self, connection: Connection) -> None:

@@ -5,11 +5,13 @@ Envoy what has become of it.
 """
 
 import asyncio
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from mmhash_service.gateway.fleet import Fleet
-from mmhash_service.gateway.router import Decision
+from mmhash_service.gateway.router import NO_PROMPT, Decision
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.telemetry import metrics
 
@@ -24,7 +26,9 @@ class Exchange:
     def __init__(self, fleet: Fleet, decision: Decision, worker: Worker) -> None:
         self.worker = worker
         self._fleet = fleet
-        prepared = decision.prepared
+        prepared = self._prepared = decision.prepared
+        self._is_prompt = prepared.how != NO_PROMPT
+        self._start_s = time.perf_counter()
         self._ranked = decision.workers[0]
         self._is_planned = prepared.plan is not None
         self._new_tokens = decision.new_tokens
@@ -32,25 +36,46 @@ class Exchange:
         self._blocks = prepared.unheld_blocks(self._ranked)
         self._unnamed = prepared.unnamed
 
+    def facts(self) -> dict[str, Any]:
+        """Return what the access log tells of the route."""
+        prepared = self._prepared
+        return {
+            "worker": self.worker.url,
+            "how": prepared.how,
+            **({"reason": prepared.reason} if prepared.reason else {}),
+            "prompt_tokens": prepared.plan.tokens if prepared.plan else None,
+            "matched_tokens": self._ranked.matched_tokens,
+        }
+
     @contextmanager
     def computing(self) -> Iterator[None]:
         """Count the request as computed until its response begins; `end` ends it, or a failure."""
         self._fleet.note_choice(self.worker)
         new_part = self._new_tokens / max(1, self._prompt_tokens)
-        with self.worker.computing(
-            self._new_tokens, self._blocks, self._unnamed, new_part=new_part
-        ) as self._blocks:
-            yield
+        in_progress = metrics.GATEWAY_REQUESTS.labels(self.worker.url)
+        in_progress.inc()
+        try:
+            with self.worker.computing(
+                self._new_tokens, self._blocks, self._unnamed, new_part=new_part
+            ) as self._blocks:
+                yield
+        except BaseException:
+            in_progress.dec()
+            raise
 
     def answer(self, status: int) -> None:
         """Note that the worker responds."""
         self.worker.succeed()
+        if self._is_prompt:
+            seconds = time.perf_counter() - self._start_s
+            metrics.GATEWAY_FIRST_BYTE_SECONDS.labels(self.worker.url).observe(seconds)
         if status < 400:
             self._fleet.note_answer(self.worker, self._new_tokens, self._prompt_tokens)
         if self._is_planned:
-            metrics.GATEWAY_TOKENS.labels("yes").inc(self._ranked.matched_tokens)
-            metrics.GATEWAY_TOKENS.labels("expected").inc(self._ranked.expected_tokens)
-            metrics.GATEWAY_TOKENS.labels("no").inc(self._new_tokens)
+            url, ranked = self.worker.url, self._ranked
+            metrics.GATEWAY_TOKENS.labels(url, "yes").inc(ranked.matched_tokens)
+            metrics.GATEWAY_TOKENS.labels(url, "expected").inc(ranked.expected_tokens)
+            metrics.GATEWAY_TOKENS.labels(url, "no").inc(self._new_tokens)
 
     def end(self, *, is_computed: bool, is_complete: bool) -> None:
         """End the request; the blocks of a complete one count until their events have arrived.
@@ -58,6 +83,7 @@ class Exchange:
         Those without a name count if the prompt was computed: a request that was refused, or left
         before, may not have been.
         """
+        metrics.GATEWAY_REQUESTS.labels(self.worker.url).dec()
         if is_computed:
             self.worker.sent.add(self._unnamed, self._fleet.cached_tokens_each)
         self.worker.end(self._unnamed)

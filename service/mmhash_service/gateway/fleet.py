@@ -133,10 +133,10 @@ class Fleet:
         match = self.index.match(list(blocks[:_CHECKED_BLOCKS]), 1).get(worker.url)
         before = worker.names.verdict
         worker.names.add(found=match.tokens if match else 0, missing=len(blocks))
+        is_wrong = worker.names.verdict == "wrong"
         if worker.names.verdict != before:
-            wrong = [one for one in self.workers.values() if one.names.verdict == "wrong"]
-            metrics.GATEWAY_MISNAMED.set(len(wrong))
-        if worker.names.verdict == "wrong" != before:
+            metrics.GATEWAY_MISNAMED.labels(worker.url).set(is_wrong)
+        if is_wrong and before != "wrong":
             logger.warning("worker %s: %s", worker.url, self._misnamed(worker))
         elif before == "wrong" and worker.names.verdict == "right":
             logger.info("worker %s stores blocks under their planned names", worker.url)
@@ -167,12 +167,9 @@ class Fleet:
         if not isinstance(error, SilentError) and worker.fail(is_silent=error.is_silent):
             self._note_ejection(worker)
 
-    def _note_ejection(self, worker: Worker) -> None:
-        self._count_healthy()
+    @staticmethod
+    def _note_ejection(worker: Worker) -> None:
         logger.error("worker %s is ejected until its /health answers", worker.url)
-
-    def _count_healthy(self) -> None:
-        metrics.GATEWAY_HEALTHY.set(sum(one.is_healthy for one in self.workers.values()))
 
     async def _refresh_often(self) -> None:
         while True:
@@ -206,7 +203,6 @@ class Fleet:
             if listed.get(url) != worker.spec:
                 logger.info("worker %s has left", url)
                 self._remove(url)
-                self._count_healthy()
         joined = [
             Worker(spec, self._settings) for url, spec in listed.items() if url not in self.workers
         ]
@@ -224,7 +220,6 @@ class Fleet:
                 "requests that name one of these go only to workers that list it",
                 url, _in_short(self.workers[url].models), _in_short(self.models.of_others(url)),
             )  # fmt: skip
-        metrics.GATEWAY_MISMATCHED.set(len(self.models.mismatched))
 
     def _read_events(self) -> None:
         """Note how many tokens the caches hold, and who began again: within seconds is enough."""
@@ -268,6 +263,7 @@ class Fleet:
     def _remove(self, url: str) -> None:
         worker = self.workers.pop(url)
         worker.close()
+        metrics.GATEWAY_MISNAMED.labels(url).set(0)
         self._unsubscribe(worker)
 
     def _unsubscribe(self, worker: Worker) -> None:
@@ -303,17 +299,20 @@ class Fleet:
             async with asyncio.timeout(self._settings.health_timeout_s):
                 await self._probe(worker)
         except (WorkerError, TimeoutError) as error:
-            logger.info("worker %s: probe failed: %r", worker.url, error)
+            reason = str(error) or f"no answer within {self._settings.health_timeout_s:g} s"
+            if reason != worker.probe_failure:  # not again with each probe
+                worker.probe_failure = reason
+                logger.warning("worker %s: probe failed: %s", worker.url, reason)
             is_silent = isinstance(error, TimeoutError) or error.is_silent
             if worker.fail(is_silent=is_silent):
                 self._note_ejection(worker)
         else:
+            worker.probe_failure = ""
             worker.models = await self._list_models(worker)  # before it gets requests
             if not worker.is_healthy or worker.engine is None:
                 await self._describe(worker)
                 await self._ask_plugin(worker)
             if worker.readmit():
-                self._count_healthy()
                 logger.info("worker %s is healthy", worker.url)
 
     async def _probe(self, worker: Worker) -> None:

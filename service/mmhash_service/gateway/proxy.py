@@ -33,7 +33,7 @@ from mmhash_service.gateway.worker import Worker
 from mmhash_service.items.context import resolve_tenant
 from mmhash_service.limits.capacity import Admission
 from mmhash_service.problems.problem import Problem
-from mmhash_service.telemetry import metrics, tracing
+from mmhash_service.telemetry import ROUTE, metrics, tracing
 from mmhash_service.telemetry.tracing import ID_HEADER, request_id
 
 # Paths that the access log and the metrics name; all others are "other".
@@ -87,8 +87,9 @@ class Proxy:
             is_prompt = request.method == "POST" and path in PATHS and path not in COUNTING_PATHS
             routed = await self._read(request, held, is_prompt=is_prompt)
             routing = Routing(self._router, request, routed, held, is_prompt=is_prompt)
-            with _ClientWatch(receive) as watch, metrics.GATEWAY_REQUESTS.track_inprogress():
+            with _ClientWatch(receive) as watch:
                 exchange, connection = await self._send(scope, routing)
+                scope[ROUTE] = exchange.facts()
                 del routed, routing
                 if connection.has_sent:
                     holding.close()  # the response may take minutes

@@ -46,6 +46,13 @@ UNPLANNED_TOKENS = 600
 # own (SGLang) it is a text of 30 kB.
 _MAX_EXPECTED = 8192
 
+# In the log, of the reason for no plan: it may quote the request.
+_MAX_REASON = 300
+
+
+NO_PROMPT = "passes"
+"""How a request is routed that is no prompt."""
+
 
 class PlanSize(NamedTuple):
     """The size of a planned prompt."""
@@ -67,6 +74,8 @@ class Prepared(NamedTuple):
     block_size: int = 1
     unnamed: UnnamedBlocks = UnnamedBlocks()
     """The blocks that events do not name, behind those of `event_ids`."""
+    reason: str = ""
+    """In the log: why the request has no plan."""
 
     def candidate(self, worker: Worker, crowding: float) -> Candidate:
         """Return a worker as the policy sees it."""
@@ -158,7 +167,7 @@ class Router:
             context = build_context(request, _hash_query(engine.name, signs), admission)
             return await self._prepare(request, context, model, engine, routed)
         except Problem as problem:
-            return Prepared(routed.text, problem.name)
+            return Prepared(routed.text, problem.name, reason=_reason(problem))
         except Exception:
             # The worker may well answer a request that fails here.
             logger.exception("a request cannot be prepared")
@@ -174,14 +183,15 @@ class Router:
     ) -> Prepared:
         """Plan a request and match it; without a plan it still gets the hashes of its media."""
         models = Resources.of(request).models
-        how = "policy"
+        how, reason = "policy", ""
         context.admission.hold(2 * len(routed.text))  # its media, and the request written again
         if self.policy == "longest-prefix":
             try:
                 return await self._plan(context, models, name, engine, routed)
             except Problem as problem:
-                how = problem.name
-        return await self._annotate(context, routed, partial(named_model, models), how, engine)
+                how, reason = problem.name, _reason(problem)
+        annotated = await self._annotate(context, routed, partial(named_model, models), how, engine)
+        return annotated._replace(reason=reason)
 
     async def _plan(
         self,
@@ -311,14 +321,19 @@ class Routing:
         admission: Admission,
         *,
         is_prompt: bool = True,
+        is_counted: bool = True,
         may_choose: Callable[[Worker], bool] | None = None,
     ) -> None:
-        """Take a request; `may_choose` tells which workers may get it, if not all."""
+        """Take a request; `may_choose` tells which workers may get it, if not all.
+
+        The metrics count it unless nothing is sent.
+        """
         self._router = router
         self._request = request
         self._routed = routed
         self._admission = admission
         self._is_prompt = is_prompt
+        self._is_counted = is_prompt and is_counted
         self._may_choose = may_choose
         self._prepared: dict[EngineSpec | None, Prepared] = {}
         self.tried: set[Worker] = set()
@@ -327,7 +342,7 @@ class Routing:
         """Return the decision among the workers of this moment that were not tried."""
         start = time.perf_counter()
         decision = await self._decide()
-        if self._is_prompt and not self.tried:
+        if self._is_counted and not self.tried:
             metrics.GATEWAY_DECISIONS.labels(decision.prepared.how).inc()
             metrics.GATEWAY_DECISION_SECONDS.observe(time.perf_counter() - start)
         return decision
@@ -345,10 +360,15 @@ class Routing:
 
     async def _prepare(self, model: str, engine: EngineSpec | None) -> Prepared:
         if not self._is_prompt:
-            return Prepared(self._routed.text, "passes")
+            return Prepared(self._routed.text, NO_PROMPT)
         return await self._router.prepare(
             self._request, self._routed, model, engine, self._admission
         )
+
+
+def _reason(problem: Problem) -> str:
+    """Return why a request has no plan, in words."""
+    return problem.reason or str(problem.__cause__ or "")[:_MAX_REASON]
 
 
 @cache  # the engines are those of the settings

@@ -68,6 +68,8 @@ class Worker:
         """Since when a healthy worker has had no connected KV events."""
         self.has_size_warning = False
         """True once the log has the size of its blocks, which is not that of its plans."""
+        self.probe_failure = ""
+        """Why the last probe failed, in words; empty if it did not."""
         self._authorization = settings.authorization
         self._failures = 0
         self._restarts = 0

@@ -4,7 +4,9 @@ from collections.abc import Iterable
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
+from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mmhash_service.endpoints import fleet, page, probes
@@ -46,7 +48,15 @@ class Gateway:
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_own = scope["type"] != "http" or scope["path"] in self._own_paths
-        await (self._endpoints if is_own else self._proxy)(scope, receive, send)
+        app: ASGIApp = self._endpoints if is_own else self._proxy
+        await (RedirectResponse("fleet") if _is_browser(scope) else app)(scope, receive, send)
+
+
+def _is_browser(scope: Scope) -> bool:
+    """Return True for a page at the root, where workers have none."""
+    if scope["type"] != "http" or scope["path"] != "/" or scope["method"] != "GET":
+        return False
+    return "text/html" in Headers(scope=scope).get("accept", "")
 
 
 def create_gateway(

@@ -16,7 +16,7 @@ from mmhash_service.endpoints import probes
 from mmhash_service.http.problem_responses import problem_response
 from mmhash_service.limits.text import has_duplicates
 from mmhash_service.resources import Resources
-from mmhash_service.telemetry import metrics, tracing
+from mmhash_service.telemetry import ROUTE, metrics, tracing
 from mmhash_service.telemetry.tracing import ID_HEADER, id_of, request_id
 
 logger = logging.getLogger(__name__)
@@ -64,6 +64,7 @@ class AccessLogMiddleware:
             fields = {
                 "duration_ms": round(1e3 * seconds, 3),
                 "body_bytes": scope.get(BODY_BYTES, 0),
+                **scope.get(ROUTE, {}),
             }
             logger.info("%s %s %d", scope["method"], label, status, extra={"fields": fields})
 

@@ -126,8 +126,8 @@ GATEWAY_DECISION_SECONDS = Histogram(
 )
 GATEWAY_TOKENS = Counter(
     "mmhash_gateway_tokens",
-    "Tokens of planned prompts, by whether the chosen worker had them cached (or is expected to).",
-    ("cached",),
+    "Tokens of planned prompts, by whether the worker had them cached (or is expected to).",
+    ("worker", "cached"),
     registry=REGISTRY,
 )
 GATEWAY_RETRIES = Counter(
@@ -146,34 +146,32 @@ GATEWAY_DISCONNECTS = Counter(
     "Requests whose client disconnected before the end, so that the worker's was aborted.",
     registry=REGISTRY,
 )
-GATEWAY_HEALTHY = Gauge(
-    "mmhash_gateway_healthy_workers",
-    "Healthy workers.",
+GATEWAY_FIRST_BYTE_SECONDS = Histogram(
+    "mmhash_gateway_first_byte_seconds",
+    "Time from sending a prompt to a worker to the head of its response.",
+    ("worker",),
     registry=REGISTRY,
-    multiprocess_mode="livemostrecent",
-)
-GATEWAY_MISMATCHED = Gauge(
-    "mmhash_gateway_mismatched_workers",
-    "Workers that list models, none of which another worker lists.",
-    registry=REGISTRY,
-    multiprocess_mode="livemostrecent",
+    buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
 )
 GATEWAY_MISNAMED = Gauge(
-    "mmhash_gateway_misnamed_workers",
-    "Workers whose KV events list no block that is planned for them.",
+    "mmhash_gateway_worker_misnamed",
+    "1 if the worker's KV events list no block that is planned for it.",
+    ("worker",),
     registry=REGISTRY,
-    multiprocess_mode="livemostrecent",
+    multiprocess_mode="livemax",
 )
 GATEWAY_REQUESTS = Gauge(
     "mmhash_gateway_requests_in_progress",
-    "Requests forwarded to workers that are not yet answered.",
+    "Requests forwarded to a worker that are not yet answered.",
+    ("worker",),
     registry=REGISTRY,
     multiprocess_mode="livesum",
 )
 
 
-_PROCESSES = CollectorRegistry()
-_PROCESSES.register(ProcessTree())
+READ_AT_SCRAPE = CollectorRegistry()
+"""The metrics that any process can tell for all; the others are shared in files."""
+READ_AT_SCRAPE.register(ProcessTree())
 
 
 class _AllProcesses(MultiProcessCollector):
@@ -209,5 +207,5 @@ def exposition() -> tuple[bytes, str]:
     if MULTIPROC_VARIABLE in os.environ:
         registry = CollectorRegistry()
         _AllProcesses(registry)  # type: ignore[no-untyped-call]
-    text = generate_latest(registry) + generate_latest(_PROCESSES)
+    text = generate_latest(registry) + generate_latest(READ_AT_SCRAPE)
     return text, CONTENT_TYPE_LATEST

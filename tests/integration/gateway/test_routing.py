@@ -141,13 +141,13 @@ def test_a_worker_of_another_release_is_named(
         fleet.publish(0, model.plan(request, ENGINE, block_size=8))  # as a larger block size names
         fleet.client.post(PATH, json=request)
         wait_until(lambda: fleet.states()[0]["names"] == "wrong")
-        assert count(fleet.client, "mmhash_gateway_misnamed_workers") == 1
+        assert count(fleet.client, "mmhash_gateway_worker_misnamed") == 1
         right = chat("another prompt of some blocks ")
         plan = model.plan(right, "vllm@0.30.0", block_size=16)
         fleet.client.post(PATH, json=right)
         fleet.publish(0, plan)
         wait_until(lambda: fleet.states()[0]["names"] == "right")
-        assert count(fleet.client, "mmhash_gateway_misnamed_workers") == 0
+        assert count(fleet.client, "mmhash_gateway_worker_misnamed") == 0
 
 
 def lists_adapter(path: str) -> ScriptedServer:

@@ -66,7 +66,7 @@ def test_a_worker_of_another_model_gets_no_requests_for_this_one() -> None:
             states = client.get("/workers").json()["workers"]
             assert [one["models"] for one in states] == [["other"], ["tiny"], ["adapter", "tiny"]]
             assert [one["mismatched"] for one in states] == [True, False, False]
-            assert count(client, "mmhash_gateway_mismatched_workers") == 1
+            assert count(client, "mmhash_gateway_worker_mismatched") == 1
             routed = client.post("/route", json=chat(model="tiny")).json()["workers"]
             assert {one["url"] for one in routed} == {first.url, second.url}
             gateway.log.wait_for(f"worker {other.url} serves 'other', the others 'adapter, tiny'")

@@ -1,0 +1,50 @@
+"""The metrics of each worker that every process of a gateway knows alike."""
+
+from collections.abc import Iterable
+
+from prometheus_client import Metric
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from mmhash_service.gateway.fleet import Fleet
+
+PREFIX = "mmhash_gateway_worker_"
+GAUGES = {
+    "healthy": "1 if the worker is healthy, otherwise 0.",
+    "mismatched": "1 if the worker lists models, none of which another worker lists.",
+    "events_connected": "1 if the worker's KV events are connected.",
+    "events_lag_seconds": "Time from an event of the worker to its arrival.",
+    "blocks": "Blocks that the worker's KV events list as stored.",
+}
+"""Each gauge without its prefix, and its meaning."""
+
+
+class FleetCollector(Collector):
+    """The state of the workers at the time of a scrape; a worker that has left has no metrics."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    def collect(self) -> Iterable[Metric]:
+        """Return a gauge of each kind for each worker."""
+        families = {
+            name: GaugeMetricFamily(PREFIX + name, text, labels=["worker"])
+            for name, text in GAUGES.items()
+        }
+        stats = self._fleet.index.stats().workers
+        for url, worker in list(self._fleet.workers.items()):
+            values: dict[str, float] = {
+                "healthy": worker.is_healthy,
+                "mismatched": url in self._fleet.models.mismatched,
+            }
+            if of_events := stats.get(url):  # not of a worker without KV events
+                values["events_connected"] = of_events.is_connected
+                values["events_lag_seconds"] = of_events.lag_s
+                values["blocks"] = of_events.blocks
+            for name, value in values.items():
+                families[name].add_metric([url], float(value))
+        return families.values()
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing: the registry would otherwise collect before the fleet is open."""
+        return ()

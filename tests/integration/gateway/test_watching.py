@@ -1,0 +1,53 @@
+"""What an operator sees of a gateway: metrics of each worker, its log, and its page."""
+
+import json
+import re
+from typing import Any
+
+from tests.support.gateway import engines, gateway_before, healthy
+from tests.support.service import count
+from tests.support.waiting import wait_until
+
+PATH = "/v1/chat/completions"
+CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "Say hello."}]}
+
+
+def routed(log: str) -> list[dict[str, Any]]:
+    """Return the lines of the access log for chats."""
+    lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    return [line for line in lines if line["message"].startswith(f"POST {PATH}")]
+
+
+def test_each_worker_has_metrics_and_the_log_names_it() -> None:
+    with engines(2) as (one, two), gateway_before([one.url, two.url]) as gateway:
+        with gateway.new_client() as client:
+            wait_until(lambda: healthy(client) == [True, True])
+            client.post("/route", json=CHAT).raise_for_status()
+            assert count(client, "mmhash_gateway_decisions_total") == 0  # nothing was sent
+            for _ in range(2):
+                client.post(PATH, json=CHAT).raise_for_status()
+            for worker in (one, two):
+                assert count(client, "mmhash_gateway_worker_healthy", worker=worker.url) == 1
+                name = "mmhash_gateway_first_byte_seconds_count"
+                assert count(client, name, worker=worker.url) == 1
+            assert count(client, "mmhash_gateway_decisions_total") == 2
+            assert count(client, "mmhash_gateway_requests_in_progress") == 0
+            two.kill()
+            wait_until(lambda: healthy(client) == [True, False])
+            assert count(client, "mmhash_gateway_worker_healthy", worker=two.url) == 0
+        log = gateway.stop()
+    lines = routed(log)
+    assert {line["worker"] for line in lines} == {one.url, two.url}
+    assert [line["matched_tokens"] for line in lines] == [0, 0]
+    assert len(re.findall(f"worker {two.url}: probe failed", log)) == 1  # not with each probe
+
+
+def test_a_browser_is_shown_the_page_of_the_fleet() -> None:
+    with (
+        engines(1) as (one,),
+        gateway_before([one.url]) as gateway,
+        gateway.new_client() as client,
+    ):
+        page = client.get("/", headers={"accept": "text/html"})
+        assert (page.status_code, page.headers["location"]) == (307, "fleet")
+        assert client.get("/").status_code == client.get("/other").status_code  # the worker's
