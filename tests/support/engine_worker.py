@@ -117,6 +117,11 @@ class Engine:
             (b"x-worker", self.name.encode()),
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
+        if mode == "die-before-token":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if mode == "hang-before-token":
+            await self._hang(receive)
+            return
         for piece in STREAM[:2] if mode else STREAM:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
             await asyncio.sleep(0.01)

@@ -144,8 +144,19 @@ class Connection(asyncio.Protocol):
 
     # The request and its response.
 
-    async def send(self, method: bytes, head: bytes, body: list[bytes], timeout_s: float) -> None:
-        """Send a request, and wait for the head of its response."""
+    async def send(
+        self,
+        method: bytes,
+        head: bytes,
+        body: list[bytes],
+        timeout_s: float,
+        *,
+        until_body: bool = False,
+    ) -> None:
+        """Send a request, and wait for the head of its response, or for the first of its body.
+
+        vLLM sends the head of a stream before it computes the prompt.
+        """
         self._begin(method)
         if self._transport is None or self.is_closed:
             raise UnreachableError("the connection was closed before a request was sent")
@@ -153,7 +164,7 @@ class Connection(asyncio.Protocol):
         self._timeout_s = timeout_s
         self._timer = self._loop.call_later(timeout_s, self._check_silence)
         self._transport.writelines([head, *body])
-        while not self._has_head:
+        while not self._has_head or (until_body and not (self._pieces or self._is_complete)):
             await self._wait()
 
     async def read(self) -> bytes:

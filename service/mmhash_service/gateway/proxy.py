@@ -1,7 +1,7 @@
 """The proxy: a request to the best worker, and its response back as it arrives.
 
-Retries end with the first byte of a response. A worker that cannot be reached has seen nothing, so
-every other one is tried; after a connection that was lost later, one other worker is.
+Retries end with the first byte of a response's body. A worker that cannot be reached has seen
+nothing, so every other one is tried; after a connection that was lost later, one other worker is.
 """
 
 import asyncio
@@ -147,7 +147,10 @@ class Proxy:
             exchange = Exchange(self._fleet, decision, worker)
             try:
                 with exchange.computing():
-                    connection = await worker.send(method, head, [body], self._timeout_s)
+                    # A prompt is computed, and its queue is as long, until its first token.
+                    connection = await worker.send(
+                        method, head, [body], self._timeout_s, until_body=routing.is_prompt
+                    )
             except WorkerError as error:
                 self._fleet.note_failure(worker, error)
                 if isinstance(error, SilentError):

@@ -332,7 +332,7 @@ class Routing:
         self._request = request
         self._routed = routed
         self._admission = admission
-        self._is_prompt = is_prompt
+        self.is_prompt = is_prompt
         self._is_counted = is_prompt and is_counted
         self._may_choose = may_choose
         self._prepared: dict[EngineSpec | None, Prepared] = {}
@@ -359,7 +359,7 @@ class Routing:
                 self._prepared[engine] = await self._prepare(model, engine)
 
     async def _prepare(self, model: str, engine: EngineSpec | None) -> Prepared:
-        if not self._is_prompt:
+        if not self.is_prompt:
             return Prepared(self._routed.text, NO_PROMPT)
         return await self._router.prepare(
             self._request, self._routed, model, engine, self._admission

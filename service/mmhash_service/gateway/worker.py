@@ -74,7 +74,7 @@ class Worker:
         self._failures = 0
         self._restarts = 0
         self._pending_tokens = 0
-        self._without_head: set[Connection] = set()
+        self._unanswered: set[Connection] = set()
 
     @property
     def load(self) -> float:
@@ -158,15 +158,21 @@ class Worker:
         if is_silent:
             # A worker that hangs holds requests that another one can still answer. One that shuts
             # down refuses connections, or says that it is unhealthy, and answers those it has.
-            for connection in list(self._without_head):
+            for connection in list(self._unanswered):
                 connection.abort("the worker was ejected")
         self.pool.close_idle()
         return was_healthy
 
     async def send(
-        self, method: bytes, head: bytes, body: list[bytes], timeout_s: float
+        self,
+        method: bytes,
+        head: bytes,
+        body: list[bytes],
+        timeout_s: float,
+        *,
+        until_body: bool = False,
     ) -> Connection:
-        """Send a request, and return the connection once the head of the response is there.
+        """Send a request, and return the connection once the response begins.
 
         It is sent once: a worker that closes the connection may have read it, or ended by it.
         """
@@ -175,14 +181,14 @@ class Worker:
         except RefusedError:
             self.sent.clear()  # its process has ended, or will soon
             raise
-        self._without_head.add(connection)
+        self._unanswered.add(connection)
         try:
-            await connection.send(method, head, body, timeout_s)
+            await connection.send(method, head, body, timeout_s, until_body=until_body)
         except BaseException:
             connection.abort("no response")
             raise
         finally:
-            self._without_head.discard(connection)
+            self._unanswered.discard(connection)
         return connection
 
     async def probe(self, path: bytes, timeout_s: float) -> tuple[int, bytes]:

@@ -15,6 +15,7 @@ import pytest
 
 import mmhash
 from mmhash.engines import vllm
+from mmhash_service.gateway.router import UNPLANNED_TOKENS
 from tests.support.engine_worker import STREAM
 from tests.support.gateway import EngineProcess, engines, gateway_before, healthy, replace
 from tests.support.listening import serve_connections, stop_listening
@@ -62,6 +63,25 @@ def test_a_worker_that_ends_before_its_response_is_replaced_once() -> None:
         wait_until(lambda: len(alive()) <= 1)
         assert len(alive()) == 1  # a request that ends workers does not reach all of them
         assert client.post(PATH, json=CHAT).json()["worker"] == alive()[0].name
+
+
+def test_a_prompt_is_load_until_its_first_token() -> None:
+    """vLLM sends the head of a stream at once, so that its queue was taken for empty."""
+    with fleet_of(1) as ((engine,), _, client), ThreadPoolExecutor(1) as pool:
+        chat = CHAT | {"stream": True, "mode": "hang-before-token"}
+        answer = pool.submit(client.post, PATH, json=chat)
+        wait_until(lambda: engine.state()["seen"])
+        (worker,) = client.get("/workers").json()["workers"]
+        assert worker["load"] > UNPLANNED_TOKENS
+        engine.kill()
+        assert answer.result().status_code == 502
+
+
+def test_a_worker_that_ends_before_the_first_token_is_replaced() -> None:
+    with fleet_of(2) as (_, _, client):
+        answer = client.post(PATH, json=CHAT | {"stream": True, "mode": "die-before-token"})
+        assert answer.status_code == 502  # both have ended
+        assert count(client, "mmhash_gateway_retries_total") == 1
 
 
 def test_a_response_that_breaks_is_not_completed() -> None:

@@ -200,7 +200,7 @@ def test_only_a_worker_that_hangs_loses_its_requests(
         worker.readmit()
         request = asyncio.create_task(worker.probe(b"/request", 60))
         async with asyncio.timeout(60):
-            while not worker._without_head:  # noqa: ASYNC110  (it has no event)
+            while not worker._unanswered:  # noqa: ASYNC110  (it has no event)
                 await asyncio.sleep(0.01)
         if probe == "is refused":
             server.close()
