@@ -72,10 +72,11 @@ class Model:
         """Return the plan of a request for an engine.
 
         Args:
-            request: An OpenAI chat or completion, or SGLang's /generate.
+            request: A request for an engine, of any of the forms in `mmhash.requests.PATHS`.
             engine: The engine and its release, such as `"vllm@0.32.0"`.
             path: The path that the request is for, such as `"/generate"`. Without it, a request
-                with `messages` is a chat, one with `prompt` a completion, any other native.
+                with `messages` is a chat, one with `prompt` a completion, one with `input` a
+                Responses request, any other native.
             block_size: The tokens of a block or page; by default 16 for vLLM and 1 for SGLang.
             block_algorithm: vLLM's `--prefix-caching-hash-algo`.
             seed: The PYTHONHASHSEED of vLLM.

@@ -11,7 +11,7 @@ from mmhash.prompts.families.family import PlacedItem
 from mmhash.prompts.members import check_ids, read_template_kwargs, refuse
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.templates import NOT_PASSED, OWN_ARGUMENTS
-from mmhash.requests import EngineRequest, MediaPart
+from mmhash.requests import EngineRequest, MediaPart, UnplannedError
 
 if TYPE_CHECKING:
     from mmhash.prompts.model import Model
@@ -43,17 +43,17 @@ def token_ids(
     for name in ("lora_path", "session_params", "mm_processor_kwargs"):
         refuse(body, name)
     if form == "completions":
-        raise InputValueError("no plan for SGLang's completions")
+        raise UnplannedError("no plan for SGLang's completions")
     if form == "generate":
         ids, text = body.get("input_ids"), body.get("text")
         if ids is None and isinstance(text, str):
             return model.encode(text, add_special_tokens=True, tenant=options.tenant)
         if text is not None and request.places:  # ids come first, but not in every processor
-            raise InputValueError("no plan for media beside both text and input_ids")
+            raise UnplannedError("no plan for media beside both text and input_ids")
         return check_ids("input_ids", ids)
     refuse(body, "input_ids")
     if isinstance(served := body.get("model"), str) and _ADAPTER.search(served):
-        raise InputValueError("no plan for a request with an adapter")
+        raise UnplannedError("no plan for a request with an adapter")
     template = model.template(options.chat_template, with_tools=False)
     content_format = template.content_format("sglang", release)
     if request.places and content_format == "string":
@@ -107,7 +107,7 @@ def template_variables(body: Mapping[str, Any]) -> dict[str, Any]:
     given = read_template_kwargs(body, OWN_ARGUMENTS)
     refuse(body, "chat_template")
     if body.get("tools") or body.get("continue_final_message"):
-        raise InputValueError("no plan for SGLang's chats with tools or continue_final_message")
+        raise UnplannedError("no plan for SGLang's chats with tools or continue_final_message")
     values = {name: value for name, value in given.items() if name not in NOT_PASSED}
     return {
         "add_generation_prompt": True,
@@ -171,7 +171,7 @@ def _known_members(message: Mapping[str, Any]) -> dict[str, Any]:
     if role.lower() not in _ROLES:
         raise InputValueError(f"SGLang has no role {role[:40]!r}")
     if message.get("tools"):
-        raise InputValueError("no plan for SGLang's messages with tools")
+        raise UnplannedError("no plan for SGLang's messages with tools")
     known = {name: one for name in _MEMBERS if (one := message.get(name)) is not None}
     return {"role": role.lower(), "content": content, **known}
 
@@ -183,7 +183,7 @@ def _part(part: Any) -> dict[str, Any]:
         raise InputValueError("a content part is an object")
     if part.get("type") in {"text", "input_text"} and isinstance(part.get("text"), str):
         return {"type": "text", "text": part["text"]}
-    raise InputValueError(f"no plan for a content part of type {str(part.get('type'))[:40]!r}")
+    raise UnplannedError(f"no plan for a content part of type {str(part.get('type'))[:40]!r}")
 
 
 def _call(call: Any, *, parses: bool) -> dict[str, Any]:

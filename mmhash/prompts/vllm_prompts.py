@@ -12,7 +12,7 @@ from mmhash.prompts.families.family import Modality, PlacedItem, Placeholder
 from mmhash.prompts.members import check_ids, read_switch, read_template_kwargs, refuse
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.templates import NOT_PASSED, OWN_ARGUMENTS
-from mmhash.requests import EngineRequest, MediaPart
+from mmhash.requests import EngineRequest, MediaPart, UnplannedError
 from mmhash.requests.vllm_messages import BILLING_HEADER
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def token_ids(
     if form == "completions":
         return _of_completion(model, body, options.tenant)
     if body.get("chat_template") is not None:
-        raise InputValueError("no plan for a request with its own chat template")
+        raise UnplannedError("no plan for a request with its own chat template")
     refuse(body, "truncate_prompt_tokens")
     transfer = body.get("kv_transfer_params")
     if isinstance(transfer, dict):
@@ -79,7 +79,14 @@ def token_ids(
         ):
             messages = _with_system_first(messages)
     text = template.render(
-        conversation(messages, release, template, placeholders, content_format),
+        conversation(
+            messages,
+            release,
+            template,
+            placeholders,
+            content_format,
+            is_validated=form != "responses",
+        ),
         **model.special_tokens | template_variables(body, template),
         tools=tools,
     )
@@ -115,15 +122,20 @@ def conversation(
     template: "ChatTemplate",
     placeholders: Mapping[Modality, Placeholder],
     content_format: str,
+    *,
+    is_validated: bool = True,
 ) -> list[dict[str, Any]]:
-    """Return the messages as the template gets them, placeholders included if it places none."""
+    """Return the messages as the template gets them, placeholders included if it places none.
+
+    The engine reorders the members of messages that it validates.
+    """
     counts: Counter[Modality] = Counter()
     if strips_billing(release):
         messages = [_without_billing(message) for message in messages]
     made = [_message(message, placeholders, counts, content_format) for message in messages]
     for message in made:
         if message["role"] == "assistant":
-            _parse_arguments(message)
+            _parse_arguments(message, is_ordered=is_validated)
     if any(message["role"] == "developer" for message in made) and not any(
         f"{quote}developer{quote}" in template.source for quote in ("'", '"')
     ):
@@ -315,7 +327,7 @@ def _text(part: Any) -> str | None:
         raise InputValueError("a content part is a text or an object")
     member = _TEXT_TYPES.get(part.get("type", ""))
     if member is None:
-        raise InputValueError(f"no plan for a content part of type {str(part.get('type'))[:40]!r}")
+        raise UnplannedError(f"no plan for a content part of type {str(part.get('type'))[:40]!r}")
     text = part.get(member)
     if text is None and part["type"] not in {"text", "refusal"}:
         raise InputValueError("the text of a content part is null")  # the engine writes None
@@ -354,7 +366,7 @@ def placeholder(placeholders: Mapping[Modality, Placeholder], modality: Modality
     """Return the placeholder of a modality; one that the model does not take is an error."""
     found = placeholders.get(modality)
     if found is None:
-        raise InputValueError(f"no plan for {modality} with this model")
+        raise UnplannedError(f"no plan for {modality} with this model")
     return found
 
 
@@ -377,7 +389,7 @@ def _is_text(part: Any) -> bool:
     return isinstance(part, dict) and part.get("type") == "text"
 
 
-def _parse_arguments(message: dict[str, Any]) -> None:
+def _parse_arguments(message: dict[str, Any], *, is_ordered: bool) -> None:
     """Parse the arguments of tool calls, which templates take as objects."""
     calls = message.get("tool_calls")
     if not isinstance(calls, list):
@@ -390,9 +402,14 @@ def _parse_arguments(message: dict[str, Any]) -> None:
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict) or call.get("type", "function") != "function":
             raise InputValueError("tool_calls are objects of type function")
-        function = _ordered({**function, "arguments": _arguments(function)}, _FUNCTION_OF_CALL)
-        made.append(_ordered({**call, "function": function}, _CALL))
+        parsed = {**call, "function": {**function, "arguments": _arguments(function)}}
+        made.append(_ordered_call(parsed) if is_ordered else parsed)
     message["tool_calls"] = made
+
+
+def _ordered_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = _ordered(call["function"], _FUNCTION_OF_CALL)
+    return _ordered({**call, "function": function}, _CALL)
 
 
 def _arguments(function: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,10 +39,10 @@ def _read_message(
         return
     for number, part in enumerate(parts):
         if isinstance(part, dict):
-            _read_part(request, chat, part, (*path, "content", number))
+            read_part(request, chat, part, (*path, "content", number))
 
 
-def _read_part(
+def read_part(
     request: EngineRequest, chat: ChatFormat | None, part: dict[str, Any], path: Path
 ) -> None:
     """Remove the caller's hash from a part, and add the media that it holds."""

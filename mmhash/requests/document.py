@@ -81,4 +81,8 @@ def _form_of_members(members: dict[str, Any]) -> Form:
     if "messages" in members:
         return "chat"
     is_native = not members.keys().isdisjoint(("text", "input_ids", "input_embeds"))
-    return "completions" if "prompt" in members and not is_native else "generate"
+    if is_native:
+        return "generate"
+    if "prompt" in members:
+        return "completions"
+    return "responses" if "input" in members else "generate"

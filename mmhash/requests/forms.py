@@ -2,15 +2,16 @@
 
 A gateway knows the path of each request, so no member can make it read a request in another way
 than the worker does. `/annotate`, `/plan` and `/route` know it if their caller gives it. If not, a
-request with `messages` is a chat, one with `prompt` a completion, and any other is native.
-`/invocations` has no form: SGLang takes chats there, and vLLM decides by the members.
+request with `messages` is a chat, one with `prompt` a completion, one with `input` a Responses
+request, and any other is native. `/invocations` has no form: SGLang takes chats there, and vLLM
+decides by the members.
 """
 
 from collections.abc import Callable, Mapping
 
 from mmhash.engines.engine import Engine
 from mmhash.errors import InputValueError
-from mmhash.requests import chat, completions, generate, messages
+from mmhash.requests import chat, completions, generate, messages, responses
 from mmhash.requests.document import Document, Form
 from mmhash.requests.engine_request import EngineRequest
 
@@ -19,6 +20,7 @@ PATHS: Mapping[str, Form] = {
     "/v1/completions": "completions",
     "/v1/messages": "messages",
     "/v1/messages/count_tokens": "messages",
+    "/v1/responses": "responses",
     "/generate": "generate",
 }
 """The form of the requests of each path that plans know."""
@@ -31,6 +33,7 @@ _READERS: Mapping[Form, Callable[[Document, Engine, str], EngineRequest]] = {
     "completions": completions.read,
     "generate": generate.read,
     "messages": messages.read,
+    "responses": responses.read,
 }
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import json
 import random
 import secrets
 from collections.abc import Callable
@@ -202,3 +203,139 @@ def _tool_change(rng: Random, names: list[str]) -> Json:
         {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": added}},
     )
     return {"role": "system", "content": [rng.choice(blocks), *rng.choice(([], [_text(rng)]))]}
+
+
+def responses(rng: Random) -> Json:
+    """Return a Responses request (OpenAI)."""
+    names = rng.names()
+    body: Json = {"model": "tiny", "max_output_tokens": 1}
+    body["input"] = rng.text() if rng.random() < 0.15 else _items(rng, names)
+    if names or rng.random() < 0.2:
+        body["tools"] = [_responses_tool(rng, name) for name in names]
+        body |= rng.maybe(lambda: {"tool_choice": rng.choice(("auto", "none"))})
+    body |= rng.maybe(lambda: {"instructions": rng.choice((rng.text(), rng.text(), ""))})
+    body |= rng.maybe(lambda: {"metadata": {"a": "b"}, "temperature": 0.5, "store": False}, 0.2)
+    body |= rng.maybe(lambda: {"text": {"format": {"type": "text"}}, "user": "u"}, 0.2)
+    body |= rng.maybe(lambda: {"truncation": rng.choice(("auto", "disabled"))}, 0.2)
+    body |= rng.maybe(lambda: {"prompt_cache_key": "k", "parallel_tool_calls": False}, 0.2)
+    efforts = ("none", "minimal", "low", "high", None)
+    body |= rng.maybe(lambda: {"reasoning": {"effort": rng.choice(efforts)}}, 0.3)
+    body |= rng.maybe(lambda: {"cache_salt": secrets.token_hex(8)}, 0.2)
+    return body | rng.maybe(lambda: {"chat_template_kwargs": {"enable_thinking": False}}, 0.1)
+
+
+def _items(rng: Random, names: list[str]) -> list[Json]:
+    items: list[Json] = []
+    if rng.random() < 0.3:
+        role = rng.choice(("system", "developer"))
+        items.append({"role": role, "content": rng.choice((rng.text(), [_input_text(rng)]))})
+    for _ in range(rng.randrange(3)):
+        items.append(_input_message(rng))
+        items += _output_items(rng, names)
+    if not items or items[-1].get("role") == "assistant" or rng.random() < 0.7:
+        items.append(_input_message(rng))
+    if rng.engine == "vllm" and rng.random() < 0.1:  # a message to continue
+        begun = {"role": "assistant", "status": rng.choice(("incomplete", "in_progress"))}
+        items.append({"type": "message", **begun, "content": [_output_text(rng)]})
+    return items
+
+
+def _input_message(rng: Random) -> Json:
+    parts = [_input_text(rng)]
+    parts += [_input_image(rng) for _ in range(rng.choice((0, 0, 1, 2)))]
+    rng.shuffle(parts)
+    return {
+        **rng.maybe(lambda: {"type": "message"}),
+        "role": "user",
+        "content": rng.text() if rng.random() < 0.3 else parts,
+    }
+
+
+def _input_text(rng: Random) -> Json:
+    return {"type": "input_text", "text": rng.text()}
+
+
+def _input_image(rng: Random) -> Json:
+    url = f"data:image/png;base64,{rng.image()}"
+    detail = rng.maybe(lambda: {"detail": rng.choice(("auto", "low", "high"))})
+    return {"type": "input_image", "image_url": url, **detail}
+
+
+def _output_items(rng: Random, names: list[str]) -> list[Json]:
+    """Return what a model has said, in one to four items, and the results of its calls."""
+    items: list[Json] = []
+    if rng.random() < 0.3:
+        items.append(
+            {
+                "type": "reasoning",
+                **rng.maybe(lambda: {"id": "rs_1"}),
+                "summary": rng.choice(([], [{"type": "summary_text", "text": rng.text()}])),
+                **rng.maybe(lambda: {"content": [{"type": "reasoning_text", "text": rng.text()}]}),
+            }
+        )
+    if rng.random() < 0.7:
+        message = {
+            "type": "message",
+            "role": "assistant",
+            "content": [_output_text(rng)],
+            **rng.maybe(lambda: {"id": "msg_1", "status": "completed"}),
+        }
+        items.append(rng.choice((message, {"role": "assistant", "content": rng.text()})))
+    if not names:
+        return items
+    for _ in range(rng.randrange(3)):
+        call_id = f"call_{secrets.token_hex(4)}"
+        items += rng.choice((_function_call, _custom_call))(rng, call_id, rng.choice(names))
+    return items
+
+
+def _output_text(rng: Random) -> Json:
+    return {"type": "output_text", "text": rng.text(), **rng.maybe(lambda: {"annotations": []})}
+
+
+def _function_call(rng: Random, call_id: str, name: str) -> list[Json]:
+    arguments = json.dumps(rng.choice(_INPUTS), ensure_ascii=rng.random() < 0.5)
+    output = [rng.choice((_input_text, _input_image))(rng) for _ in range(rng.randrange(1, 3))]
+    for part in output:
+        if part["type"] == "input_image":
+            part.setdefault("detail", "auto")  # vLLM requires it here
+    return [
+        {
+            "type": "function_call",
+            "call_id": call_id,
+            "name": name,
+            "arguments": rng.choice((arguments, arguments, "", "[1]", "{")),
+            **rng.maybe(lambda: {"id": "fc_1", "status": "completed"}),
+            **rng.maybe(lambda: {"namespace": "ns"}, 0.2),
+        },
+        {
+            "type": "function_call_output",
+            "call_id": call_id,
+            "output": rng.choice((rng.text(), output)),
+            **rng.maybe(lambda: {"id": "fco_1"}, 0.2),
+            **rng.maybe(lambda: {"status": "completed"}, 0.2),
+        },
+    ]
+
+
+def _custom_call(rng: Random, call_id: str, name: str) -> list[Json]:
+    return [
+        {"type": "custom_tool_call", "call_id": call_id, "name": name, "input": rng.text()},
+        {"type": "custom_tool_call_output", "call_id": call_id, "output": rng.text()},
+    ]
+
+
+def _responses_tool(rng: Random, name: str) -> Json:
+    described = rng.maybe(lambda: {"description": rng.text()})
+    function = {
+        "type": "function",
+        "name": name,
+        **described,
+        "parameters": dict(rng.choice(_SCHEMAS)),
+        **rng.maybe(lambda: {"strict": rng.random() < 0.5}),
+        **rng.maybe(lambda: {"defer_loading": rng.random() < 0.5}, 0.2),
+    }
+    custom = {"type": "custom", "name": name, **described}
+    space = {"type": "namespace", "name": f"ns_{name}", "description": "d", "tools": [function]}
+    others = [custom, {"type": "web_search_preview"}]
+    return rng.choice((function, function, function, *others, space))

@@ -18,10 +18,11 @@ from tests.live.random_requests import Random
 RELEASES = ("vllm@0.32.0",)
 WITHOUT_GUARD = True
 
-COUNT = int(os.environ.get("MMHASH_LIVE_REQUESTS", "60"))
+COUNT = int(os.environ.get("MMHASH_LIVE_REQUESTS", "100"))
 
 FORMS: dict[str, Callable[[Random], dict[str, Any]]] = {
     "/v1/messages": random_requests.messages,
+    "/v1/responses": random_requests.responses,
 }
 
 

@@ -40,7 +40,7 @@ RequestPath = Annotated[
     Field(
         pattern=f"^({'|'.join(PATHS)})$",
         description="The path that the request is for, which says how an engine reads it. Without "
-        "it, a request with `messages` is a chat, one with `prompt` a completion, any other "
-        "native.",
+        "it, a request with `messages` is a chat, one with `prompt` a completion, one with `input` "
+        "a Responses request, any other native.",
     ),
 ]

@@ -43,7 +43,6 @@ KNOWN_PATHS = frozenset(PATHS) | {
     "/v1/embeddings",
     "/v1/models",
     "/v1/rerank",
-    "/v1/responses",
     "/v1/score",
 }
 

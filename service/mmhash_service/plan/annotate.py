@@ -38,13 +38,6 @@ def read_to_annotate(requested: RequestedEngine, document: Document) -> EngineRe
     if document.form == "completions":
         reason = "a completions request has no media: send it as it is, or a chat"
         raise Problem("no-field", reason=reason)
-    if (
-        document.form == "generate"
-        and "input" in document.members
-        and "text" not in document.members
-    ):
-        reason = "a Responses request has no field for a hash: send a chat"
-        raise Problem("no-field", reason=reason)
     try:
         request = read_for(document, requested.engine, requested.version)
     except RequestError as error:

@@ -125,7 +125,7 @@ PROBLEMS = {
         422,
         "No field",
         "This release of the engine has no field for a hash in such a request: "
-        "docs/engines.md lists those that have one. Completions and Responses requests have "
+        "docs/engines.md lists those that have one. Completions and Messages requests have "
         "none.",
     ),
     "invalid-recipe": ProblemSpec(

@@ -1,0 +1,42 @@
+"""Responses (OpenAI): read as the chat that an engine makes of its input items."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from mmhash.engines.engine import ChatFormat, Engine, NoFieldError
+from mmhash.errors import InputValueError
+from mmhash.requests import vllm_responses
+from mmhash.requests.chat import read_part
+from mmhash.requests.document import Document
+from mmhash.requests.engine_request import EngineRequest
+from mmhash.requests.raw_json import Path
+
+ReadPart = Callable[[dict[str, Any], Path], None]
+"""Adds the media of a content part, and its place in the document."""
+
+_CONVERTERS: Mapping[str, Callable[[Mapping[str, Any], str, ReadPart], dict[str, Any]]] = {
+    "vllm": vllm_responses.convert,
+}
+
+
+def read(document: Document, engine: Engine, release: str) -> EngineRequest:
+    """Return a Responses request as an engine reads it."""
+    convert, formats = _CONVERTERS.get(engine.name), engine.annotate
+    if convert is None or formats is None or formats.chat is None:
+        raise NoFieldError(f"{engine.title} takes no Responses requests")
+    chat = formats.chat(release)
+    request = EngineRequest(document, engine, release, chat)
+    if document.members.get("previous_response_id") is not None:
+        request.note_unclear("no plan for previous_response_id: only the worker knows its messages")
+    try:
+        request.chat = convert(document.members, release, partial(_read_part, request, chat))
+    except InputValueError as error:
+        request.note_unclear(str(error))
+    return request
+
+
+def _read_part(
+    request: EngineRequest, chat: ChatFormat | None, part: dict[str, Any], path: Path
+) -> None:
+    read_part(request, chat, part, path)

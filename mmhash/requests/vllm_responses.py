@@ -1,0 +1,169 @@
+"""Responses as vLLM makes a chat of them (0.32: entrypoints/openai/responses)."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from mmhash.engines.releases import is_since
+from mmhash.errors import InputValueError
+from mmhash.requests.raw_json import Path
+
+_COPIED = (
+    *("model", "chat_template_kwargs", "cache_salt", "kv_transfer_params"),
+    *("media_io_kwargs", "mm_processor_kwargs"),
+)
+
+_CUSTOM_PARAMETERS = {
+    "type": "object",
+    "properties": {
+        "input": {"type": "string", "description": "The freeform text payload for this tool."}
+    },
+    "required": ["input"],
+    "additionalProperties": False,
+}
+
+_PARTIAL = ("in_progress", "incomplete")
+
+ReadPart = Callable[[dict[str, Any], Path], None]
+
+
+def convert(members: Mapping[str, Any], release: str, read_part: ReadPart) -> dict[str, Any]:
+    """Return the members of the chat."""
+    if not is_since(release, "0.32.0rc0"):
+        raise InputValueError("Responses requests are planned for vLLM 0.32.0 and later")
+    chat = {name: members[name] for name in _COPIED if name in members}
+    given = members.get("input")
+    messages: list[dict[str, Any]] = []
+    if instructions := members.get("instructions"):
+        messages.append({"role": "system", "content": _text("instructions", instructions)})
+    if isinstance(given, str):
+        messages.append({"role": "user", "content": given})
+    elif isinstance(given, list):
+        messages += _messages(given, read_part)
+    else:
+        raise InputValueError("input is a text or a list of items")
+    chat["messages"] = messages
+    if tools := members.get("tools"):
+        chat["tools"] = list(_tools(tools))
+    reasoning = members.get("reasoning")
+    chat["reasoning_effort"] = reasoning.get("effort") if isinstance(reasoning, dict) else None
+    is_continued = isinstance(given, list) and bool(given) and _is_partial(given[-1])
+    chat |= {"continue_final_message": is_continued, "add_generation_prompt": not is_continued}
+    return chat
+
+
+def _messages(items: list[Any], read_part: ReadPart) -> list[dict[str, Any]]:
+    """Return the messages; an assistant's text, reasoning and calls in turn are one."""
+    made: list[dict[str, Any]] = []
+    for index, item in enumerate(items):
+        if not isinstance(item, dict):
+            raise InputValueError("each item of input is an object")
+        message = _message(item, ("input", index), read_part)
+        previous = made[-1] if made and made[-1].get("role") == "assistant" else None
+        if previous is None or not _join(previous, message):
+            made.append(message)
+    return made
+
+
+def _join(previous: dict[str, Any], message: dict[str, Any]) -> bool:
+    """Add what a message has to the assistant's before it, unless that has the same."""
+    if message["role"] != "assistant":
+        return False
+    (name,) = message.keys() - {"role"}
+    if name == "tool_calls":
+        previous.setdefault(name, []).extend(message[name])
+    elif previous.get(name) is None:
+        previous[name] = message[name]
+    else:
+        return False
+    return True
+
+
+def _message(item: dict[str, Any], path: Path, read_part: ReadPart) -> dict[str, Any]:
+    type_ = item.get("type", "message")
+    if type_ in {"function_call", "custom_tool_call"}:
+        return {"role": "assistant", "tool_calls": [_call(item)]}
+    if type_ == "reasoning":
+        return {"role": "assistant", "reasoning": _reasoning(item)}
+    if type_ in {"function_call_output", "custom_tool_call_output"}:
+        output = item.get("output")
+        if isinstance(output, list):
+            output = _parts(output, (*path, "output"), read_part)
+        return {"role": "tool", "content": output, "tool_call_id": item.get("call_id")}
+    role, content = item.get("role"), item.get("content")
+    if type_ != "message" or not isinstance(role, str):
+        raise InputValueError(f"no plan for an item of type {str(type_)[:40]!r}")
+    if role == "assistant":
+        if isinstance(content, list) and content and isinstance(content[0], dict):
+            content = content[0].get("text")
+        return {"role": role, "content": _text("content of an assistant", content)}
+    if isinstance(content, list):
+        content = _parts(content, (*path, "content"), read_part, detail="auto")
+    return {**item, "content": content}
+
+
+def _parts(
+    parts: list[Any], path: Path, read_part: ReadPart, detail: str | None = None
+) -> list[Any]:
+    made: list[Any] = []
+    for number, part in enumerate(parts):
+        if isinstance(part, dict) and part.get("type") == "input_image":
+            shown = part.get("detail", detail)
+            part = ({} if shown is None else {"detail": shown}) | part  # noqa: PLW2901
+            read_part(part, (*path, number))
+        made.append(part)
+    return made
+
+
+def _call(item: dict[str, Any]) -> dict[str, Any]:
+    name = _text("the name of a tool call", item.get("name"))
+    if item["type"] == "custom_tool_call":
+        payload = item.get("input") or ""
+        arguments = json.dumps({"input": payload}, ensure_ascii=False)
+    else:
+        arguments = _text("the arguments of a function call", item.get("arguments"))
+        if namespace := item.get("namespace"):
+            name = f"{namespace}__{name}"
+    function = {"name": name, "arguments": arguments}
+    return {"id": item.get("call_id"), "function": function, "type": "function"}
+
+
+def _reasoning(item: dict[str, Any]) -> str:
+    if item.get("encrypted_content"):
+        raise InputValueError("no plan for encrypted reasoning")
+    parts = item.get("content") or item.get("summary") or [{"text": ""}]
+    first = parts[0] if isinstance(parts, list) else None
+    return _text("reasoning", first.get("text") if isinstance(first, dict) else None)
+
+
+def _tools(tools: Any) -> Iterator[dict[str, Any]]:
+    """Yield the tools that a template gets: others, such as a search of the web, are left out."""
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise InputValueError("tools is a list of objects")
+    for tool in tools:
+        if tool.get("type") == "function":
+            yield _function(tool)
+        elif tool.get("type") == "custom":
+            shown = {name: tool.get(name) for name in ("name", "description")}
+            yield _function({**shown, "parameters": _CUSTOM_PARAMETERS})
+        elif tool.get("type") == "namespace":
+            for one in tool.get("tools") or ():
+                if isinstance(one, dict) and one.get("type") == "function":
+                    yield _function({**one, "name": f"{tool.get('name')}__{one.get('name')}"})
+
+
+def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("name", "description", "parameters", "strict", "defer_loading")
+    return {"type": "function", "function": {name: tool.get(name) for name in names}}
+
+
+def _is_partial(item: Any) -> bool:
+    if not isinstance(item, dict) or item.get("type", "message") not in {"message", "reasoning"}:
+        return False
+    return item.get("status") in _PARTIAL
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise InputValueError(f"{name} is a text")
+    return value

@@ -1,0 +1,79 @@
+"""Responses requests for vLLM: the places of hashes, and what no plan knows.
+
+`tests/live/test_forms.py` compares random requests with running engines.
+"""
+
+from typing import Any
+
+import pytest
+
+import mmhash
+from mmhash.prompts import Model
+from mmhash.requests import UnplannedError
+from tests.support import prompt_models
+from tests.support.annotated import annotate
+
+_PATH = "/v1/responses"
+_URL = "data:image/png;base64,AAEC"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return Model.load(prompt_models.write_qwen2_vl(tmp_path_factory.mktemp("qwen2_vl")))
+
+
+def test_images_of_messages_and_of_outputs_get_a_uuid() -> None:
+    part = {"type": "input_image", "image_url": _URL, "detail": "low"}
+    items = [
+        {"role": "user", "content": [{"type": "input_text", "text": "hi"}, {**part, "uuid": "x"}]},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": [part]},
+    ]
+    answer = annotate("vllm", {"input": items})
+    named = {**part, "uuid": mmhash.key(b"\0\1\2").hex()}
+    first, call, output = answer["request"]["input"]
+    assert first["content"] == [{"type": "input_text", "text": "hi"}, named]
+    assert call == items[1]
+    assert output["output"] == [named]
+
+
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"input": [{"type": "reasoning", "encrypted_content": "x"}]}, "encrypted"),
+        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "'item_reference'"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_image", "file_id": "f"}]}]},
+            "image",
+        ),
+        ({"input": [7]}, "object"),
+        ({"input": 7}, "input"),
+    ],
+)
+def test_what_no_plan_knows_is_refused(model: Model, members: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UnplannedError, match=reason):
+        model.plan({"input": "hi", **members}, "vllm@0.32.0", path=_PATH)
+
+
+def test_items_of_one_turn_are_one_message(model: Model) -> None:
+    """A text, reasoning and calls of an assistant are joined, a second text is not."""
+    template = "{% for one in messages %}{{ one | dictsort }}{% endfor %}"
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": '{"a": 1}'}
+    items = [
+        {"role": "assistant", "content": "one"},
+        {"type": "reasoning", "summary": [{"text": "why", "type": "summary_text"}]},
+        {**call, "namespace": "ns"},
+        {"role": "assistant", "content": "two"},
+    ]
+    plan = model.plan({"input": items}, "vllm@0.32.0", path=_PATH, chat_template=template)
+    function = {"name": "ns__f", "arguments": {"a": 1}}
+    turn = [
+        ("content", "one"),
+        ("reasoning", "why"),
+        ("reasoning_content", "why"),
+        ("role", "assistant"),
+        ("tool_calls", [{"id": "c", "function": function, "type": "function"}]),
+    ]
+    text = f"{turn}{[('content', 'two'), ('role', 'assistant')]}"
+    assert plan.token_ids == model.encode(text, add_special_tokens=False)
