@@ -5,7 +5,6 @@ Pointers are refused by the buffer's format, and arrays of objects by their dtyp
 
 import array
 import ctypes
-import sys
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,6 @@ from mmhash import InputTypeError
 
 class Pointers(ctypes.Structure):
     _fields_ = (("count", ctypes.c_int), ("at", ctypes.c_void_p))
-
-
-class Callback(ctypes.Structure):
-    _fields_ = (("call", ctypes.CFUNCTYPE(None)),)
 
 
 class Chain(ctypes.Structure):
@@ -36,60 +31,41 @@ class Plain(ctypes.Structure):
     _fields_ = (("POINTERS_XYZ", ctypes.c_int), ("O", ctypes.c_double), ("bits", ctypes.c_int, 3))
 
 
-class Big(ctypes.BigEndianStructure):
-    _fields_ = (("P", ctypes.c_uint32), ("half", ctypes.c_uint16 * 2))
-
-
 ADDRESSES = [
-    (ctypes.c_void_p * 3)(),
     (ctypes.c_char_p * 3)(b"a", b"b"),
-    (ctypes.c_wchar_p * 3)("a"),
     (ctypes.py_object * 2)("a", "b"),
-    (ctypes.POINTER(ctypes.c_int) * 2)(),
     ((ctypes.c_void_p * 2) * 2)(),
-    ctypes.c_void_p(5),
-    ctypes.c_char_p(b"a"),
-    ctypes.py_object("a"),
+    ctypes.c_wchar_p("a"),
     ctypes.pointer(ctypes.c_int(4)),
     ctypes.CFUNCTYPE(None)(lambda: None),
-    Pointers(),
     (Pointers * 2)(),
-    Callback(),
     Chain(),
 ]
 
 
 @pytest.mark.parametrize("item", ADDRESSES, ids=lambda item: type(item).__name__)
 def test_addresses_are_refused(item: Any) -> None:
-    views = [item, memoryview(item)]
-    if memoryview(item).ndim == 1:
-        views.append(memoryview(item)[1:])
-    for view in views:
+    for view in (item, memoryview(item)):
         for call in (mmhash.key, mmhash.digest, mmhash.Hasher().update):
             with pytest.raises(InputTypeError, match="addresses"):
                 call(view)
 
 
-@pytest.mark.parametrize(
-    "item", [Plain(), (Plain * 3)(), Big(), (ctypes.c_bool * 3)(True), (ctypes.c_wchar * 3)(*"abc"),
-             ctypes.c_int(5), (ctypes.c_longdouble * 2)(), ((ctypes.c_int * 2) * 2)()],
-    ids=lambda item: type(item).__name__,
-)  # fmt: skip
-def test_what_holds_no_address_is_its_bytes(item: Any) -> None:
-    assert mmhash.key(item) == mmhash.key(bytes(item))
-
-
-OBJECTS = np.array([object(), None])
+OBJECTS = [np.array([object(), None]), np.zeros(2, [("a", "O"), ("b", "i4")])]
 FIELDS = np.zeros((3, 4), [("O", "u1"), ("P", "f4"), ("Zf", "c8")])
 
 
-def test_formats_of_memoryviews() -> None:
-    for view in (memoryview(OBJECTS), memoryview(np.zeros(2, [("a", "O"), ("b", "i4")]))):
-        with pytest.raises(InputTypeError, match="object pointers"):
-            mmhash.key(view)
-    for values in (FIELDS, FIELDS[:, ::2], FIELDS["Zf"], np.ones(3, "?"), np.ones((2, 2), "f2").T):
-        assert mmhash.key(memoryview(values)) == mmhash.key(values.tobytes())
-    text = "u" if sys.version_info < (3, 13) else "w"
-    for code in "bBhHiIlLqQfd" + text:
-        held = array.array(code, "ab" if code == text else [1, 2])
-        assert mmhash.key(held) == mmhash.key(held.tobytes())
+@pytest.mark.parametrize("values", OBJECTS, ids=lambda values: str(values.dtype))
+def test_objects_are_refused(values: Any) -> None:
+    with pytest.raises(InputTypeError, match="object pointers"):
+        mmhash.key(memoryview(values))
+
+
+@pytest.mark.parametrize(
+    "item",
+    [(Plain * 3)(), (ctypes.c_wchar * 3)(*"abc"), (ctypes.c_longdouble * 2)(), array.array("q", [1]),
+     memoryview(FIELDS), memoryview(FIELDS[:, ::2]), memoryview(np.ones((2, 2), "f2").T)],
+    ids=lambda item: type(item).__name__,
+)  # fmt: skip
+def test_what_holds_no_address_is_its_bytes(item: Any) -> None:
+    assert mmhash.key(item) == mmhash.key(memoryview(item).tobytes())

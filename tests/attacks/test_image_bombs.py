@@ -228,21 +228,6 @@ def test_others_are_answered_meanwhile(default: Any) -> None:
             assert item["key"] == mmhash.key(image).hex()
 
 
-@pytest.mark.parametrize("how", ["json", "multipart", "data url"])
-def test_every_way_in_goes_through_a_decoder(default: Any, how: str) -> None:
-    _, body = BOMBS["bmp rle8"]
-    data = base64.b64encode(body).decode()
-    if how == "multipart":
-        answer = default.client.post(
-            "/hash", files={"a": ("a.bmp", body, "image/bmp")}, params={"of": "pixels"}
-        )
-    elif how == "json":
-        answer = default.hash_json({"kind": "image", "data": data})
-    else:
-        answer = default.hash_json({"kind": "image", "url": f"data:image/bmp;base64,{data}"})
-    assert refusal_of(answer) in REFUSALS
-
-
 def flat_webp(number: int) -> bytes:
     """Three bytes for each of 640x480 pixels, from 48 bytes."""
     file = BytesIO()

@@ -25,16 +25,13 @@ import mmhash
 from mmhash import Digest
 from mmhash.digest import Algorithm
 from mmhash.engines.caller_fields import KINDS
-from mmhash.engines.sglang.identity import parse_content_hash
-from mmhash.engines.sglang.pads import parse_mm_hash
 from mmhash.errors import MMHashError, TransportError
 from mmhash.image import DAMAGE
 from mmhash.kvindex.zmtp import Decoder
 from mmhash.prompts.headers import read_size
-from mmhash.tags import TAGS_MEMBER, open_tag, sign_tag
+from mmhash.tags import TAGS_MEMBER
 from mmhash.transport import handles
 from mmhash_service.bodies.parsing import (
-    parse_base64,
     parse_media_type,
 )
 from mmhash_service.decoder.images import decode_image
@@ -47,7 +44,7 @@ from mmhash_service.fetch.validators import validator_of
 from mmhash_service.guard.caller_hashes import RequestRefusedError, strip_unverified_hashes
 from mmhash_service.http.app import create_app
 from mmhash_service.items.context import RequestContext
-from mmhash_service.items.hashed import HashedItem, parse_engines
+from mmhash_service.items.hashed import HashedItem
 from mmhash_service.items.multipart import MultipartReader
 from mmhash_service.items.readers import Reader, StreamReader
 from mmhash_service.items.safetensors import SafetensorsReader
@@ -319,12 +316,6 @@ def _without_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 @target
-def base64_text(data: bytes) -> None:
-    content = parse_base64(_text(data))
-    assert base64.b64decode(data) == content
-
-
-@target
 def data_url(data: bytes) -> None:
     content = read_data_url(_text(data))
     assert read_data_url(f"data:;base64,{base64.b64encode(content).decode()}") == content
@@ -372,11 +363,6 @@ def validators(data: bytes) -> None:
 
 
 @target
-def engines(data: bytes) -> None:
-    assert ",".join(engine.name for engine in parse_engines(_text(data), None)).encode() == data
-
-
-@target
 def handle(data: bytes) -> None:
     try:
         sent = json.loads(data)
@@ -385,31 +371,6 @@ def handle(data: bytes) -> None:
     transport = "cuda_ipc" if len(data) % 2 else "shm"
     parsed = handles.parse(sent, transport)
     assert handles.parse(parsed.document(), transport) == parsed
-
-
-_SECRET = bytes(range(32))
-_TAG = sign_tag(
-    Digest("blake3", bytes(32)), engine="vllm", tenant=None, expires=1 << 40, secrets=[_SECRET]
-)
-
-
-@target
-def tag(data: bytes) -> None:
-    open_tag(_text(data), engine="vllm", secrets=[_SECRET])
-    assert data == _TAG.encode()  # all others are forged
-
-
-@target
-def sglang_hash(data: bytes) -> None:
-    number = parse_mm_hash(_text(data))
-    assert 0 <= number < 1 << 64
-    assert parse_mm_hash(f"{number:016x}") == number
-
-
-@target
-def sglang_content_hash(data: bytes) -> None:
-    text = parse_content_hash(_text(data))
-    assert parse_content_hash(text) == text
 
 
 @target

@@ -1,11 +1,9 @@
 """The calls beside `POST /hash` answer what the library does."""
 
 from base64 import b64encode
-from io import BytesIO
 from typing import Any
 
 import pytest
-from PIL import Image
 
 import mmhash
 from mmhash.client import Blocks, Span
@@ -45,17 +43,6 @@ def test_what_no_text_can_hold_is_refused(connect: Any, url: str) -> None:
         client.annotate({"messages": [{"content": "half a pair: \ud834"}]}, engine="vllm")
 
 
-def test_annotate_by_pixels(connect: Any, url: str) -> None:
-    image, file = Image.new("RGB", (30, 20), "navy"), BytesIO()
-    image.save(file, "PNG")
-    with connect(url, tenant="acme") as client:
-        _, items = client.annotate(
-            chat(file.getvalue()), engine="vllm", of="pixels", algorithm="xxh3"
-        )
-    tenant = bytes.fromhex("11" * 32)
-    assert items[0].key == mmhash.key(image, algorithm="xxh3", tenant=tenant)
-
-
 def test_pad(connect: Any, url: str) -> None:
     with connect(url) as client:
         newest = client.pad(IDS, [Span(4, 20, KEY)])
@@ -76,27 +63,6 @@ def test_blocks(connect: Any, url: str) -> None:
     assert of_vllm == Blocks([key.hex() for key in keys], list(map(vllm.event_id, keys)))
     assert of_sglang.blocks == sglang.page_keys(IDS, 8, extra_key="e")
     assert of_sglang.event_ids == list(map(sglang.event_id, sglang.page_keys(IDS, 8)))
-
-
-def test_blocks_of_an_engine_as_it_was_started(connect: Any, url: str) -> None:
-    options: dict[str, Any] = {"block_algorithm": "xxhash", "seed": "0", "lookahead": 1}
-    with connect(url) as client:
-        answer = client.blocks(
-            IDS,
-            8,
-            engine="vllm@0.34.0",
-            engine_fallback="nearest-older",
-            lora="l",
-            lora_path="/l",
-            groups=[16],
-            **options,
-        )
-    lora = vllm.Lora("l", "/l")
-    keys = vllm.block_keys(IDS, 8, lora=lora, version="0.33.0", **options)
-    assert len(keys) == 4
-    assert answer.blocks == [key.hex() for key in keys]
-    assert answer.groups[16].blocks == answer.blocks[1::2]
-    assert answer.recipe == "vllm@0.33.0"
 
 
 def test_info(connect: Any, url: str) -> None:

@@ -28,12 +28,6 @@ def test_counts(counts: object) -> None:
     assert all(np.shares_memory(part, ROWS) for part in parts)
 
 
-def test_one_number_makes_each_row_an_item() -> None:
-    parts = mmhash.split(ROWS, counts=20)
-    assert [part.shape for part in parts] == [(1, 3)] * 20
-    assert mmhash.keys(parts) == mmhash.keys(mmhash.split(ROWS, counts=[1] * 20))
-
-
 @pytest.mark.parametrize(
     "options", [{"counts": [5, 5, 5, 5]}, {"grids": [[1, 5]] * 4}, {"grids": torch.tensor([[5, 1, 1]] * 4)}],
 )  # fmt: skip
@@ -43,12 +37,6 @@ def test_items_of_one_length_have_a_range_of_bounds(options: dict[str, Any]) -> 
     assert [part.shape for part in parts] == [(5, 3)] * 4
     assert mmhash.split(ROWS, counts=[5, 5, 10]).bounds == [0, 5, 10, 20]
     assert list(mmhash.split(ROWS[:0], counts=[0, 0]).bounds) == [0, 0, 0]
-
-
-def test_tensors_are_cut_without_a_copy() -> None:
-    tensor = torch.from_numpy(ROWS)
-    parts = mmhash.split(tensor, counts=[8, 12])
-    assert {part.untyped_storage().data_ptr() for part in parts} == {tensor.data_ptr()}
 
 
 @pytest.mark.parametrize("dim", [1, -1])

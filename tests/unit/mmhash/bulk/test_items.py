@@ -85,17 +85,6 @@ def test_pixels(tmp_path: Path) -> None:
     assert found[2][-1] == "InputValueError: the value is null"
 
 
-def test_engines_have_a_column_each(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"foo")
-    options = BulkOptions(engines=("sglang@0.5.23", "vllm@0.33.0"))
-    (row,) = hash_files([str(tmp_path / "file")], options)
-    said = dict(zip(options.columns, row, strict=True))
-    key = mmhash.key(b"foo")
-    for engine in options.engines:
-        assert json.loads(said[engine]) == request_fields(key, engine)
-    assert (said["key"], said["error"]) == (key.hex(), None)
-
-
 def test_the_columns_of_engines_have_the_orientation(tmp_path: Path) -> None:
     image = Image.frombytes("RGB", (2, 3), bytes(range(18)))
     exif = Image.Exif()

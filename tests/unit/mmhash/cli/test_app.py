@@ -8,10 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import mmhash
-from mmhash.cli.app import COMMANDS, app, load_command
+from mmhash.cli.app import COMMANDS, load_command
 
 COMMAND = [sys.executable, "-m", "mmhash"]
 
@@ -99,20 +98,6 @@ def test_errors_of_ours_are_one_line(tmp_path: Path) -> None:
         assert process.stderr.read().decode() == (
             f"mmhash: {secret}: a tenant's secret is 32 bytes or 64 hex digits\n"
         )
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        [],
-        ["nothing"],
-        ["key", "--algorithm", "md5"],
-        ["key", "--threads", "0"],
-        ["serve", "--port", "65536"],
-    ],
-)
-def test_wrong_usage_exits_2(arguments: list[str]) -> None:
-    assert CliRunner().invoke(app, arguments).exit_code == 2
 
 
 @pytest.mark.parametrize("command", ["key", "bulk", "plan"])

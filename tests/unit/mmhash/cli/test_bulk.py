@@ -95,18 +95,6 @@ def test_a_list_from_standard_input_with_a_file_that_is_missing(folder: Path, ou
     assert table["error"][1].as_py() == "FileNotFoundError: No such file or directory"
 
 
-def test_run_again_it_has_nothing_to_do(folder: Path, out: Path) -> None:
-    (folder / "gone").symlink_to("nowhere")
-    listed = out.with_name("list")
-    listed.write_text(f"{folder / '01'}\n{folder / 'gone'}\n")
-    first = run(listed, "--out", out)
-    written = parts(out)
-    again = run(listed, "--out", out)
-    assert (first.exit_code, first.stdout) == (1, f"{out}: 2 items\n")
-    assert (again.exit_code, again.stdout) == (1, f"{out}: 2 items\n")
-    assert parts(out) == written
-
-
 @pytest.mark.parametrize(
     ("arguments", "differs"),
     [

@@ -163,33 +163,6 @@ def test_the_check_of_a_gateway_names_what_cannot_be_used(
     assert re.search(reason, str(done.exception))
 
 
-def test_a_file_with_an_unknown_release(tmp_path: Path) -> None:
-    workers = tmp_path / "workers"
-    workers.write_text("http://a:1,engine=vllm@0.99.0\n")
-    for check in ([], ["--check"]):
-        arguments = ["gateway", *check, "--worker-file", str(workers)]
-        done = CliRunner().invoke(app, arguments)
-        assert done.exit_code == 1
-        assert "vllm 0.99.0 is not known" in str(done.exception)
-    done = CliRunner().invoke(app, [*arguments, "--set", "engine_fallback=nearest-older"])
-    assert done.exit_code == 0, done.output
-
-
-def test_a_file_has_only_settings_of_the_service(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "settings.toml"
-    monkeypatch.setenv("MMHASH_CONFIG", str(file))  # the option sets it, and this restores it
-    file.write_text('prot = 1\npolicy = "round-robin"\n[gateway]\npolicy = "round-robin"\n')
-    arguments = ["gateway", "--check", "--worker", "http://a:1", "--config", str(file)]
-    done = CliRunner().invoke(app, arguments)
-    assert (
-        "unknown name prot: did you mean port?; unknown name policy: docs/settings.md lists"
-        in str(done.exception)
-    )
-    assert "unknown name gateway: docs/settings.md lists" in str(done.exception)
-
-
 def test_a_file_that_is_no_toml_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "settings.toml"
     monkeypatch.setenv("MMHASH_CONFIG", str(file))

@@ -6,7 +6,6 @@ import mmhash
 from mmhash import ops
 from mmhash.compile import Backend, PassManager
 from tests.unit.mmhash.compile.passes_for_tests import (
-    Raises,
     TimesInstead,
     Uncompilable,
 )
@@ -42,12 +41,6 @@ def test_what_inductor_keeps_is_of_the_rewritten_graph(then: str) -> None:
         torch.compiler.reset()
         backend = Backend(PassManager([TimesInstead(by)]), then)
         assert torch.equal(torch.compile(add, backend=backend)(X), X * by)
-
-
-def test_a_pass_that_raises_leaves_the_model_as_it_was(then: str) -> None:
-    compiled = torch.compile(add, backend=Backend(PassManager([Raises()]), then))
-    with pytest.warns(UserWarning, match="compiler pass raises was rolled back"):
-        assert torch.equal(compiled(X), X + 1)
 
 
 def test_a_graph_that_does_not_compile_is_compiled_as_it_was() -> None:

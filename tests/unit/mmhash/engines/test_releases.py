@@ -2,7 +2,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import mmhash
 from mmhash import InputTypeError, InputValueError, engines
 from mmhash.engines.registry import ENGINES
 from mmhash.engines.releases import Range, Releases, _parse
@@ -33,29 +32,6 @@ def test_what_is_no_release(version: str) -> None:
         KNOWN.recipe(version)
     with pytest.raises(InputTypeError, match="float"):
         KNOWN.recipe(0.5)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("asked", "recipe"),
-    [
-        ("vllm@0.33.1", "0.33.0"),
-        ("vllm@1.0", "0.33.0"),
-        ("vllm@0.30.9", "0.30.0"),
-        ("vllm@0.31rc9", "0.30.0"),
-        ("vllm@0.29.5", "0.29.0"),
-        ("sglang@0.5.8.post2", "0.5.8.post1"),
-        ("sglang@0.6", "0.5.23"),
-        ("sglang@0.5.20", "0.5.20"),
-        ("sglang", "0.5.23"),
-    ],
-)
-def test_the_nearest_older_release(asked: str, recipe: str) -> None:
-    engine = asked.partition("@")[0]
-    assert engines.parse(asked, engine_fallback="nearest-older") == (engine, recipe)
-    assert engines.find(asked, engine_fallback="nearest-older")[1] == recipe
-    key = mmhash.key(b"abc")
-    fields = engines.request_fields(key, asked, engine_fallback="nearest-older")
-    assert fields == engines.request_fields(key, f"{engine}@{recipe}")
 
 
 def test_without_a_fallback_the_error_names_it() -> None:

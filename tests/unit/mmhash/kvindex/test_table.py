@@ -106,14 +106,6 @@ def lengths(models: list[Model], prompt: list[int], tiers: list[str]) -> dict[in
     return {holder: length for holder, length in found.items() if length}
 
 
-def test_a_hole_in_the_middle_ends_the_match() -> None:
-    blocks = BlockTable(100)
-    blocks.open()
-    blocks.store(0, "GPU", 0, range(10))
-    blocks.remove(0, "GPU", 0, [4, 77])
-    assert blocks.match(range(10)) == ({0: 4}, {"GPU": {0: 4}})
-
-
 def test_a_holder_evicts_the_least_recently_stored() -> None:
     blocks = BlockTable(128)
     blocks.open()

@@ -19,18 +19,6 @@ from mmhash.transport.ledger import Ledger
 from mmhash.transport.segments import DIRECTORY, Segment
 
 KIB = 1024
-CONSUMER = """
-import json, sys
-from mmhash.transport.handles import Grant
-from mmhash.transport.lease import Lease
-for line in sys.stdin:
-    do, grant, consumer = json.loads(line)
-    lease = Lease(Grant(*grant), consumer)
-    lease.check()
-    if do == "acknowledge":
-        lease.acknowledge()
-    print("done", flush=True)
-"""
 
 
 class Clock:
@@ -140,32 +128,6 @@ def test_a_dead_producer_is_not_waited_for() -> None:
     with pytest.raises(TransportError, match="producer has exited"):
         lease.wait_ready(60)
     (DIRECTORY / given.name).unlink(missing_ok=True)  # another process may sweep
-
-
-@pytest.mark.parametrize("killed", [False, True])
-def test_a_consumer_in_another_process(ledger: Ledger, clock: Clock, killed: bool) -> None:
-    given = grant(ledger)
-    Lease(given, 1).acknowledge()
-    with subprocess.Popen(
-        [sys.executable, "-c", CONSUMER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as child:
-
-        def ask(do: str) -> None:
-            child.stdin.write(json.dumps([do, given, 0]) + "\n")
-            child.stdin.flush()
-            assert child.stdout.readline() == "done\n"
-
-        ask("look")
-        if killed:  # between lease and acknowledgement
-            child.kill()
-        else:
-            ask("acknowledge")
-    ledger.collect()
-    assert (ledger.leased > 0) == killed
-    clock.now = 11
-    ledger.collect()
-    assert ledger.leased == 0
-    assert ledger.grant(64 * KIB) is not None
 
 
 def test_what_is_kept_elsewhere_takes_no_room_and_is_closed(ledger: Ledger) -> None:

@@ -104,20 +104,6 @@ def test_items_are_those_of_annotate(planner: httpx.Client) -> None:
         assert answer["request"] == annotated.json()["request"]
 
 
-def test_blocks_are_those_of_blocks(planner: httpx.Client) -> None:
-    answer = plan(planner, chat(data_url(png(512, 512))), block_size=32, seed="7")
-    body = {
-        "engine": "vllm",
-        "input_ids": answer["token_ids"],
-        "spans": answer["spans"],
-        "block_size": 32,
-        "seed": "7",
-    }
-    blocks = planner.post("/blocks", json=body).json()
-    assert blocks["blocks"] == answer["blocks"] != []
-    assert blocks["event_ids"] == answer["event_ids"]
-
-
 def test_an_image_by_url_is_planned_as_one_in_the_request(
     planner: httpx.Client, origin: Origin
 ) -> None:

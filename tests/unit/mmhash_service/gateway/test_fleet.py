@@ -1,7 +1,6 @@
 """The turns of a fleet, and its list of workers."""
 
 import asyncio
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -26,13 +25,6 @@ def fleet() -> Fleet:
     for url in ("http://a:1", "http://b:1"):
         fleet.workers[url] = Worker(parse_worker(url), settings)
     return fleet
-
-
-def test_the_chosen_worker_has_its_turn(fleet: Fleet) -> None:
-    one, other = fleet.workers.values()
-    fleet.note_choice(one)
-    fleet.note_choice(other)
-    assert one.turn < other.turn
 
 
 def test_a_worker_that_begins_more_conversations_is_crowded(fleet: Fleet) -> None:
@@ -145,34 +137,6 @@ def test_an_ejected_worker_does_not_say_where_an_adapter_is(
     assert fleet.adapters("lora", engine) == {new}
     fleet.workers["http://b:1"].fail()
     assert fleet.adapters("lora", engine) == {old, new}
-
-
-def test_of_a_long_page_of_metrics_the_beginning_counts() -> None:
-    lines = (
-        b'vllm:num_requests_running{engine="0"} 2.0\nvllm:num_requests_waiting{engine="0"} 1.0\n'
-    )
-    page = lines + b"x" * (5 << 20)
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.IncompleteReadError, ConnectionResetError):
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                body = page if b"/metrics " in head else b""
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
-        writer.close()
-
-    async def run() -> Worker:
-        server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        fleet = Fleet(GatewaySettings(worker_list=(url,), engine_metrics=True, health_timeout_s=60))
-        await fleet.open()
-        await fleet.close()
-        server.close()
-        return fleet.workers[url]
-
-    worker = asyncio.run(run())
-    assert worker.is_healthy
-    assert worker.engine_requests == 3
 
 
 @pytest.mark.parametrize("probe", ["is answered with 503", "is refused", "is not answered"])

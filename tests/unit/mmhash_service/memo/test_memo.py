@@ -20,7 +20,6 @@ from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
 from tests.support.in_process import running
 from tests.support.memo import hash_pixels
-from tests.support.service import count
 
 ENCODED = Digest("blake3", bytes(32))
 PIXELS = Pixels(1, 192, Digest("blake3", b"\1" * 32), b"extra", 6)
@@ -257,14 +256,3 @@ def test_a_tenant_shares_with_nobody(images: list[bytes]) -> None:
 def test_a_memo_of_no_bytes_holds_nothing(images: list[bytes]) -> None:
     with running(create_app(Settings(decoders=1, memo_bytes=0))) as server:
         assert [hash_pixels(server.client, images[0])["memo"] for _ in range(2)] == ["miss", "miss"]
-
-
-def test_the_metrics_say_how_often_it_knew(shared: httpx.Client, images: list[bytes]) -> None:
-    def asked(source: str) -> float:
-        labels = {"kind": "pixels", "source": source}
-        return count(shared, "mmhash_memo_lookups_total", **labels)
-
-    before = asked("memory"), asked("miss")
-    for image in (images[5], images[6], images[5], images[5]):
-        hash_pixels(shared, image)
-    assert (asked("memory"), asked("miss")) == (before[0] + 2, before[1] + 2)

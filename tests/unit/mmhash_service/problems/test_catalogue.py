@@ -1,7 +1,5 @@
 """Failures of no call in particular."""
 
-import logging
-
 import httpx
 import pytest
 
@@ -58,26 +56,6 @@ def test_an_unforeseen_failure_tells_the_log_and_not_the_client(
         check(server.client.get("/broken"), "internal-error")
         server.wait_until_idle()
     assert "a secret" in caplog.text
-
-
-def test_the_cause_of_a_problem_goes_to_the_log_in_one_line(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.INFO, "mmhash_service")
-    app = create_app()
-
-    @app.get("/damaged")
-    async def damaged() -> None:
-        raise Problem("damaged-media") from ValueError("two\nlines")
-
-    with running(app) as server:
-        check(server.client.get("/damaged"), "damaged-media")
-    lines = [
-        entry.getMessage()
-        for entry in caplog.records
-        if entry.name == "mmhash_service.http.problem_responses"
-    ]
-    assert lines == [r"damaged-media: ValueError('two\nlines')"]
 
 
 def test_a_reason_has_values_of_the_request(client: httpx.Client) -> None:
