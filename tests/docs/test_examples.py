@@ -17,7 +17,6 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
-        ("sglang_tokenizer.py", "4 hashes of 16 items"),
         ("vllm_uuids.py", vllm.uuid(mmhash.key(Image.new("RGB", (640, 480), "orange")))),
     ],
 )

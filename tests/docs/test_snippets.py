@@ -8,7 +8,6 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -49,20 +48,12 @@ def test_engines() -> None:
 
 def test_executor() -> None:
     items = [b"a", object()]
-    first, second, _ = programs("transport.md")
+    first, _ = programs("transport.md")
     names = {"AsyncHasher": mmhash.AsyncHasher, "items": items, "pixels": b"p", "audio": b"a"}
     found = run_async(first, dict(names))
     assert found["keys"] == mmhash.keys([b"p", b"a"])
     assert found["results"][0] == mmhash.key(b"a")
     assert isinstance(found["results"][1], mmhash.InputTypeError)
-
-    item = SimpleNamespace(
-        feature=np.zeros((4, 3), np.float32), precomputed_embeddings=None, hash=None,
-        pad_value=None, offsets=[(0, 3)], model_specific_data={},
-    )  # fmt: skip
-    with_hasher = "async with mmhash.AsyncHasher() as hasher:\n" + textwrap.indent(second, "    ")
-    run_async(with_hasher, {"mmhash": mmhash, "mm_inputs": SimpleNamespace(mm_items=[item])})
-    assert item.hash is not None
 
 
 def test_transport_through_shared_memory() -> None:

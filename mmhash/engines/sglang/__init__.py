@@ -3,7 +3,7 @@
 `version` is a release of the engine; without it, the newest that is known.
 """
 
-from mmhash.engines.sglang.bundles import BundleItem, combine_hashes, split_bundle
+from mmhash.engines.sglang.bundles import BundleItem, split_bundle
 from mmhash.engines.sglang.engine import ENGINE
 from mmhash.engines.sglang.features import file_hash, hash_feature
 from mmhash.engines.sglang.gpu_kernel import gpu_hash
@@ -18,9 +18,7 @@ from mmhash.engines.sglang.pads import (
     pad_input_ids,
     pad_values,
     padding,
-    pads_by_release,
     parse_mm_hash,
-    translate_pads,
 )
 from mmhash.engines.sglang.pages import (
     event_id,
@@ -30,7 +28,6 @@ from mmhash.engines.sglang.pages import (
     namespaced_event_id,
     page_keys,
 )
-from mmhash.engines.sglang.precompute import precompute
 from mmhash.engines.sglang.releases import LATEST, RELEASES
 
 __all__ = [
@@ -39,7 +36,6 @@ __all__ = [
     "RELEASES",
     "BundleItem",
     "artifact_key",
-    "combine_hashes",
     "content_hash",
     "event_id",
     "event_keys",
@@ -54,11 +50,8 @@ __all__ = [
     "pad_input_ids",
     "pad_values",
     "padding",
-    "pads_by_release",
     "page_keys",
     "parse_content_hash",
     "parse_mm_hash",
-    "precompute",
     "split_bundle",
-    "translate_pads",
 ]

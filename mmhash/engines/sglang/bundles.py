@@ -1,7 +1,7 @@
-"""SGLang's split of a bundle into items, and the cache key of a bundle that it does not split."""
+"""SGLang's split of a bundle into items."""
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import accumulate, pairwise
 from math import prod
@@ -78,18 +78,6 @@ def split_bundle(item: AnyItem, *, version: str = LATEST) -> list[AnyItem]:
         rows = _numbers(data[_VIDEO_GRID])
         return _split_by_grid(bundle, rows, [row[0] for row in rows])
     return _split_by_row(bundle, count, version) if is_since(version, _SPLITS_BY_ROW) else [item]
-
-
-def combine_hashes(hashes: Iterable[int]) -> int | None:
-    """Return the embedding cache's key of several items: Python's hash of their tuple, or None.
-
-    It is signed, has 64 bits, and is the same in every process of 64-bit CPython, because the hash
-    of an int is not salted.
-    """
-    combined = tuple(
-        checks.whole("a hash", number, None) for number in checks.iterated("hashes", hashes)
-    )
-    return hash(combined) if combined else None
 
 
 def _split_by_grid(bundle: Any, rows: list[list[int]], offsets: list[int]) -> list[Any]:

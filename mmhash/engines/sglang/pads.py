@@ -94,49 +94,6 @@ def pad_input_ids(
     return padded
 
 
-def pads_by_release(hash_or_identity: Hash) -> dict[str, list[int]]:
-    """Return an item's pad values by ranges of releases, for an older router and a newer engine."""
-    found: dict[str, tuple[str, str, list[int]]] = {}
-    for first, last, recipe in RELEASES:
-        if recipe.pads != "wide" and isinstance(hash_or_identity, bytes):
-            continue
-        since = found[recipe.pads][0] if recipe.pads in found else first
-        found[recipe.pads] = (since, last, _pads(hash_or_identity, recipe, last))
-    return {
-        f"{first} to {last}" if first != last else last: pads
-        for first, last, pads in found.values()
-    }
-
-
-def translate_pads(
-    input_ids: Sequence[int], hashes: Iterable[Hash], *, of: str, to: str
-) -> list[int]:
-    """Return ids that are padded for release `of`, padded for release `to` instead.
-
-    `hashes` are those of the items that the ids may hold. A run of an item's pad values is one
-    span: if an item has only one pad value, two adjacent spans of it are one.
-    """
-    old, new = RELEASES.recipe(of), RELEASES.recipe(to)
-    starts: dict[int, tuple[list[int], list[int]]] = {}
-    for item in checks.iterated("hashes", hashes):
-        values, replacement = _pads(item, old, of), _pads(item, new, to)
-        if starts.setdefault(values[0], (values, replacement)) != (values, replacement):
-            raise InputValueError(f"two items share the pad value {values[0]} of sglang {of}")
-    translated = _ids(input_ids)
-    start = 0
-    while start < len(translated):
-        if translated[start] not in starts:
-            start += 1
-            continue
-        values, replacement = starts[translated[start]]
-        end = start
-        while end < len(translated) and translated[end] == values[(end - start) % len(values)]:
-            end += 1
-        translated[start:end] = _cycle(replacement, end - start)
-        start = end
-    return translated
-
-
 def _ids(input_ids: Any) -> list[int]:
     found = checks.tokens("input_ids", input_ids)
     if isinstance(found, list):

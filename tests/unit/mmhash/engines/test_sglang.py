@@ -88,38 +88,6 @@ def test_what_came_later() -> None:
         sglang.padding(1, -1)
 
 
-def test_the_bridge_shows_each_width() -> None:
-    bridge = sglang.pads_by_release(KEY)
-    assert bridge == {
-        "0.4.3 to 0.5.8.post1": sglang.pad_values(KEY, version="0.5.8"),
-        "0.5.9 to 0.5.22": sglang.pad_values(KEY, version="0.5.22"),
-        "0.5.23": sglang.pad_values(KEY),
-    }
-    assert sglang.pads_by_release(KEY.bytes) == {"0.5.23": sglang.pad_values(KEY.bytes)}
-
-
-@given(
-    data=st.data(),
-    items=st.lists(hashes, min_size=1, max_size=5, unique_by=lambda number: number % 2**30),
-)
-def test_the_bridge_translates_both_ways(data: st.DataObject, items: list[int]) -> None:
-    lengths = [data.draw(st.integers(1, 9)) for _ in items]
-    ids, spans = [151652], []
-    for item, length in zip(items, lengths, strict=True):
-        spans.append((len(ids), len(ids) + length, item))
-        ids += [151655] * length + [151653]
-    narrow = sglang.pad_input_ids(ids, spans, version="0.5.22")
-    wide = sglang.pad_input_ids(ids, spans, version="0.5.23")
-    assert sglang.translate_pads(narrow, items, of="0.5.22", to="0.5.23") == wide
-    assert sglang.translate_pads(wide, items, of="0.5.23", to="0.5.22") == narrow
-
-
-def test_the_bridge_refuses_what_it_cannot_tell_apart() -> None:
-    with pytest.raises(InputValueError, match="two items share the pad value 1000005"):
-        sglang.translate_pads([1], [5, 2**30 + 5], of="0.5.22", to="0.5.23")
-    assert sglang.translate_pads([1], [5, 5], of="0.5.22", to="0.5.23") == [1]
-
-
 # pages
 
 
@@ -299,13 +267,6 @@ def test_ids_in_events_have_namespaces_since_0_5_22() -> None:
     for names in (("e", None), (None, "s")):
         with pytest.raises(InputValueError, match=r"0\.5\.21 has no .* it came with 0\.5\.22"):
             sglang.event_seed(*names, version="0.5.21")
-
-
-def test_combine_hashes_is_pythons() -> None:
-    assert sglang.combine_hashes([]) is None
-    assert sglang.combine_hashes([3, 4]) == hash((3, 4)) != sglang.combine_hashes([4, 3])
-    with pytest.raises(InputTypeError):
-        sglang.combine_hashes(["a"])  # type: ignore[list-item]
 
 
 def test_a_split_item_has_the_hash_that_it_has_alone() -> None:
