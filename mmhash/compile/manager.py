@@ -2,23 +2,15 @@
 
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
 from time import perf_counter
-from typing import Any
 
-from torch._subclasses import FakeTensorMode
-from torch.func import functional_call
 from torch.fx import Graph, GraphModule
-from torch.fx.passes.fake_tensor_prop import FakeTensorProp
-from torch.nn import Module
 
-from mmhash.compile.drop_dead_digest import DropDeadDigest
 from mmhash.compile.fuse_normalize_digest import FuseNormalizeDigest
 from mmhash.compile.merge_digests import MergeDigests
-from mmhash.compile.nodes import copy_of, value_of
-from mmhash.compile.passes import Pass
+from mmhash.compile.nodes import copy_of
+from mmhash.compile.passes import DropDeadDigest, Pass
 
 
 @dataclass(frozen=True)
@@ -62,16 +54,12 @@ class PassManager:
         self._report = PassReport(())
         self._warned: set[str] = set()
 
-    def __call__(
-        self, graph_module: GraphModule, example_inputs: Sequence[Any] = ()
-    ) -> GraphModule:
+    def __call__(self, graph_module: GraphModule) -> GraphModule:
         """Rewrite a graph in place, and return it.
 
-        In a graph from a compiler or torch.export, each node has metadata about its result; for any
-        other graph, it is computed from `example_inputs`. Nodes without metadata do not change.
+        The graphs of a compiler and of torch.export have metadata about the result of each node.
+        Nodes without it do not change.
         """
-        if example_inputs and not any(map(value_of, graph_module.graph.nodes)):
-            _propagate(graph_module, example_inputs)
         rows: list[Row] = []
         kept: Graph | None = None
         for graph_pass in self.passes:
@@ -122,28 +110,6 @@ class PassManager:
         if name not in self._warned:
             self._warned.add(name)
             warnings.warn(f"compiler pass {name} was rolled back: {reason}", stacklevel=3)
-
-
-class _Propagation(Module):
-    """A module that computes the metadata of a graph's nodes; it owns the graph's tensors."""
-
-    def __init__(self, graph_module: GraphModule, mode: FakeTensorMode) -> None:
-        super().__init__()
-        self.graph_module = graph_module
-        self._mode = mode
-
-    def forward(self, *example_inputs: Any) -> None:
-        FakeTensorProp(self.graph_module, self._mode).propagate(*example_inputs)
-
-
-def _propagate(graph_module: GraphModule, example_inputs: Sequence[Any]) -> None:
-    mode = FakeTensorMode()
-    propagation = _Propagation(graph_module, mode)
-    state = chain(propagation.named_parameters(), propagation.named_buffers())
-    # Fake tensors replace the buffers: a graph that writes to a buffer must not do so here.
-    fake: dict[str, Any] = {name: mode.from_tensor(value) for name, value in state}
-    with suppress(Exception):  # torch cannot run the graph: nodes after the failure stay unknown
-        functional_call(propagation, fake, tuple(example_inputs))
 
 
 def _reason(error: Exception) -> str:

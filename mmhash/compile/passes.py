@@ -1,8 +1,10 @@
-"""The base class of passes over a graph."""
+"""The base class of passes over a graph, and the pass that removes digests without a reader."""
 
 from abc import ABC, abstractmethod
 
 from torch.fx import GraphModule
+
+from mmhash.compile.nodes import DIGEST, DIGESTS
 
 
 class Pass(ABC):
@@ -13,3 +15,17 @@ class Pass(ABC):
     @abstractmethod
     def __call__(self, graph_module: GraphModule) -> int:
         """Rewrite the graph; return the number of changed places: 0 if the graph did not change."""
+
+
+class DropDeadDigest(Pass):
+    """Remove calls of `mmhash::digest` and `mmhash::digests` whose result has no reader."""
+
+    name = "drop_dead_digest"
+
+    def __call__(self, graph_module: GraphModule) -> int:
+        """Return the number of removed calls."""
+        graph = graph_module.graph
+        dead = [node for node in graph.nodes if node.target in {DIGEST, DIGESTS} and not node.users]
+        for node in dead:
+            graph.erase_node(node)
+        return len(dead)

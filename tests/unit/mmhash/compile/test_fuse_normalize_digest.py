@@ -273,17 +273,3 @@ def test_what_torch_export_gives(pixels: Tensor) -> None:
     assert manager.last_report().matches(NAME) == 1
     for one, other in zip(module(*args), Model()(*args), strict=True):
         assert torch.equal(one, other)
-
-
-def test_a_bare_graph_needs_example_inputs(pixels: Tensor) -> None:
-    def model(pixels: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-        return torch.ops.mmhash.digest.default((pixels.float() - mean).div_(std), dim=0)
-
-    args = per_channel(pixels, last=False)
-    manager = PassManager()
-    traced = torch.fx.symbolic_trace(model)
-    manager(traced)
-    assert manager.last_report().matches(NAME) == 0
-    manager(traced, args)
-    assert manager.last_report().matches(NAME) == 1
-    assert torch.equal(traced(*args), model(*args))

@@ -38,32 +38,3 @@ def test_a_pass_that_fails_is_undone_and_named(broken: Pass, reason: str) -> Non
     assert failed.rolled_back.startswith(reason)
     assert "\n" not in failed.rolled_back
     assert other.rolled_back == ""
-
-
-def test_example_inputs_leave_the_modules_own_tensors_as_they_are() -> None:
-    class Count(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.norm = torch.nn.BatchNorm1d(2)
-            self.register_buffer("calls", torch.zeros(()))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            self.calls.add_(1)
-            return self.norm(x) * self.calls
-
-    tracer = torch.fx.Tracer()
-    tracer.proxy_buffer_attributes = True
-    model = Count()
-    module = torch.fx.GraphModule(model, tracer.trace(model))
-    before = {name: value.clone() for name, value in module.state_dict().items()}
-    PassManager()(module, (X.view(3, 2),))
-    assert all("val" in node.meta for node in module.graph.nodes)
-    after = module.state_dict()
-    assert all(torch.equal(value, after[name]) for name, value in before.items())
-
-
-def test_a_graph_that_torch_cannot_follow_is_left_alone() -> None:
-    module = torch.fx.symbolic_trace(lambda x: x.numpy().sum() + x[0])
-    code = module.code
-    PassManager()(module, (X,))
-    assert module.code == code
