@@ -10,11 +10,7 @@ def needs_extra(name: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(install_line(error, name), name=error.name) from None
-
-
-def install_line(error: ModuleNotFoundError, extra: str) -> str:
-    """Return the reason and the remedy; raise the error if it is a bug: a module of mmhash."""
-    if error.name is None or error.name.startswith("mmhash"):
-        raise error
-    return f"{error.name} is not installed: pip install 'mmhash-keys[{extra}]'"
+        if error.name is None or error.name.startswith("mmhash"):  # a bug
+            raise
+        install = f"{error.name} is not installed: pip install 'mmhash-keys[{name}]'"
+        raise ModuleNotFoundError(install, name=error.name) from None

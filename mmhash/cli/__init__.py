@@ -1,14 +1,13 @@
 """The `mmhash` command: runs the app, and shows every error to the user as one line."""
 
-import gc
 import io
 import os
 import sys
 from typing import TYPE_CHECKING
 
-from mmhash.cli.extras import extra
 from mmhash.cli.report import visible
 from mmhash.errors import MMHashError
+from mmhash.extras import needs_extra
 from mmhash.io.names import printable, reason
 
 if TYPE_CHECKING:
@@ -27,16 +26,18 @@ def main() -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
     try:
         try:
-            with extra("cli"):
+            with needs_extra("cli"):
                 from mmhash.cli.app import app  # noqa: PLC0415  (its dependencies may be missing)
-
-                status = _run(app)
+            status = _run(app)
         finally:
             # Flush, so that an error of stdout is raised here, not after the last handler.
             print(end="", flush=True)  # noqa: T201
-            gc.freeze()  # at its exit, Python would search all objects for garbage
     except KeyboardInterrupt:
         sys.exit(130)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("mmhash"):  # a bug
+            raise
+        sys.exit(f"mmhash: {error}")
     except MMHashError as error:
         sys.exit(visible(f"mmhash: {error}", sys.stderr))
     except OSError as error:

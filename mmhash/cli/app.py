@@ -5,13 +5,12 @@ them it took 0.65.
 """
 
 from importlib import import_module
-from typing import Annotated, Any, NamedTuple, get_args
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from mmhash import __version__
-from mmhash.cli.extras import end_imports
 
 
 class _Command(NamedTuple):
@@ -65,48 +64,7 @@ COMMANDS = {
 }
 
 
-class PlainCommand(TyperCommand):
-    """A command whose texts and choices are used as they are given.
-
-    Typer converts every value with pydantic, even None: half of the CPU of a short command.
-    """
-
-    def get_params(self, ctx: Any) -> Any:
-        """Return the parameters."""
-        return _prepare(super().get_params(ctx))
-
-
-class PlainGroup(TyperGroup):
-    """A group of commands whose own texts and choices Typer does not convert."""
-
-    def get_params(self, ctx: Any) -> Any:
-        """Return the parameters."""
-        return _prepare(super().get_params(ctx))
-
-
-def _prepare(parameters: list[Any]) -> list[Any]:
-    """Have Typer convert values by `_Coercion`, and show flags without a value in the help."""
-    for parameter in parameters:
-        parameter.get_runtime_param = lambda: _Coercion  # Typer before 0.29 does not call it
-        if getattr(parameter, "is_flag", False):
-            parameter.metavar = ""  # <bool> otherwise, as if it took a value
-    return parameters
-
-
-class _Coercion:
-    """The conversion of a value: Typer calls it in place of its own."""
-
-    @staticmethod
-    def coerce(value: Any, param: Any, ctx: Any) -> Any:
-        if value is None:
-            return () if param.multiple or param.nargs == -1 else None
-        kind = param.type_descriptor.annotation
-        if kind in (str, list[str]) or value in get_args(kind):  # the arguments of a Literal
-            return value
-        return type(param).get_runtime_param(param).coerce(value, param=param, ctx=ctx)
-
-
-class _LazyGroup(PlainGroup):
+class _LazyGroup(TyperGroup):
     """The commands; one that is only listed has no options, and its module is not imported."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  (the method of click)
@@ -114,14 +72,11 @@ class _LazyGroup(PlainGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002  (as above)
         command = COMMANDS.get(cmd_name)
-        return None if command is None else PlainCommand(cmd_name, help=command.help)
+        return None if command is None else TyperCommand(cmd_name, help=command.help)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
-        if name is not None:
-            command = load_command(name)
-        end_imports()
-        return name, command, rest
+        return name, command if name is None else load_command(name), rest
 
 
 def load_command(name: str) -> Any:
@@ -129,7 +84,7 @@ def load_command(name: str) -> Any:
     command = COMMANDS[name]
     module = import_module(f"mmhash.cli.{command.module}")
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
-    single.command(name, cls=PlainCommand)(getattr(module, command.function))
+    single.command(name)(getattr(module, command.function))
     return typer.main.get_command(single)
 
 

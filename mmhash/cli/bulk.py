@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import mmhash
-from mmhash.cli.extras import extra
 from mmhash.cli.options import AsJson, DigestAlgorithm, EngineFallback, Engines, Of
 from mmhash.cli.report import complain, format_count, say, say_json
 from mmhash.errors import InputValueError
+from mmhash.extras import needs_extra
 from mmhash.io.names import STDIN, printable
 from mmhash.states import cpu_count
 
@@ -51,7 +51,7 @@ def key_bulk(
     is_folder = source not in {STDIN, ""} and Path(source).is_dir()
     if is_folder and Path(out).resolve().is_relative_to(Path(source).resolve()):
         raise InputValueError(f"{printable(out)} is in the folder that is read: give another --out")
-    with extra("bulk"):
+    with needs_extra("bulk"):
         from mmhash.bulk.items import BulkOptions  # noqa: PLC0415  (slow to import)
         from mmhash.bulk.run import hash_source  # noqa: PLC0415
         from mmhash.bulk.sources import read_source  # noqa: PLC0415

@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from mmhash.cli.extras import extra
 from mmhash.cli.options import AsJson, Engine, Of, Seed
 from mmhash.cli.report import format_count, say, say_json
 from mmhash.errors import InputValueError
+from mmhash.extras import needs_extra
 from mmhash.io.files import open_file
 from mmhash.io.names import printable, reason
 
@@ -33,7 +33,7 @@ def plan_request(
     as_json: AsJson = False,
 ) -> None:
     """Show a prompt as an engine will see it: tokens, items, blocks."""
-    with extra("prompts"):
+    with needs_extra("prompts"):
         from mmhash.prompts import Model  # noqa: PLC0415  (needs tokenizers and jinja2)
 
     try:

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from mmhash.cli.extras import extra
 from mmhash.cli.report import say, say_json
 from mmhash.errors import InputValueError
+from mmhash.extras import needs_extra
 
 _GATEWAY = "gateway."
 """Before the name of a setting of the gateway in `--set`."""
@@ -57,7 +57,7 @@ def serve(
 
     Options override MMHASH_… variables, which override the file of --config.
     """
-    with extra("service"):
+    with needs_extra("service"):
         from mmhash_service.base_settings import settings_errors  # noqa: PLC0415
         from mmhash_service.gateway.settings import GatewaySettings  # noqa: PLC0415  (may be missing)
         from mmhash_service.server.check import check_resources  # noqa: PLC0415
@@ -120,7 +120,7 @@ def run_gateway(
     as_json: AsJson = False,
 ) -> None:
     """Forward requests to the workers that have their prefix cached."""
-    with extra("service"):
+    with needs_extra("service"):
         from mmhash_service.base_settings import settings_errors  # noqa: PLC0415
         from mmhash_service.gateway.settings import GatewaySettings  # noqa: PLC0415  (may be missing)
         from mmhash_service.gateway.sources import read_workers  # noqa: PLC0415

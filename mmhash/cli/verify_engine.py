@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from mmhash.cli.extras import extra
 from mmhash.cli.options import AsJson, Seed
 from mmhash.cli.report import say, say_json
+from mmhash.extras import needs_extra
 
 
 def check_engine(
@@ -28,7 +28,7 @@ def check_engine(
     as_json: AsJson = False,
 ) -> None:
     """Compare the KV events of a running engine with its recipe."""
-    with extra("kvindex"):
+    with needs_extra("kvindex"):
         from mmhash.verify import verify_engine  # noqa: PLC0415  (needs pyzmq and httpx)
     report = verify_engine(
         url, events, engine=engine, block_algorithm=block_algorithm, seed=seed, api_key=api_key
