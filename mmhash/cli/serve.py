@@ -116,7 +116,12 @@ def run_gateway(
             help="A setting of docs/settings.md, or gateway.NAME of docs/gateway.md; repeatable.",
         ),
     ] = None,
-    check: Check = False,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Check the settings, each worker and its KV events, and exit."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Forward requests to the workers that have their prefix cached."""
@@ -124,7 +129,6 @@ def run_gateway(
         from mmhash_service.base_settings import settings_errors  # noqa: PLC0415
         from mmhash_service.gateway.settings import GatewaySettings  # noqa: PLC0415  (may be missing)
         from mmhash_service.gateway.sources import read_workers  # noqa: PLC0415
-        from mmhash_service.server.check import check_resources  # noqa: PLC0415
         from mmhash_service.settings import Settings  # noqa: PLC0415
 
         if not check:  # as for `serve`
@@ -149,15 +153,35 @@ def run_gateway(
         gateway.check_releases(effective.engine_fallback)
     if not gateway.has_workers:
         raise InputValueError("no workers: name them with --worker, --worker-dns or --worker-file")
-    found = []
     if check or gateway.worker_file:  # the addresses of worker_dns may come later
         with settings_errors():
-            found = asyncio.run(read_workers(gateway, effective.engine_fallback))
+            asyncio.run(read_workers(gateway, effective.engine_fallback))
     if check:
-        _say_facts(check_resources(effective) | {"workers": len(found)}, as_json=as_json)
+        _check_workers(effective, gateway, as_json=as_json)
         return
     _refuse_json(as_json=as_json)
     server.serve(effective, partial(create_gateway, gateway=gateway))
+
+
+def _check_workers(settings: Any, gateway: Any, *, as_json: bool) -> None:
+    """Say what is known of each worker, and end with status 1 if something is wrong with one."""
+    from mmhash_service.gateway.check import check_workers  # noqa: PLC0415  (slow)
+    from mmhash_service.models import Models  # noqa: PLC0415
+    from mmhash_service.server.check import check_resources  # noqa: PLC0415
+
+    facts = check_resources(settings)
+    models = Models(settings.models)
+    workers = asyncio.run(check_workers(gateway, models, settings.engine_fallback))
+    if as_json:
+        say_json(facts | {"workers": [worker._asdict() for worker in workers]})
+    else:
+        _say_facts(facts, as_json=False)
+        for worker in workers:
+            say(f"worker {worker.url}: {worker.engine or 'unknown engine'}, events={worker.events}")
+            for problem in worker.problems:
+                say(f"  {problem}")
+    if any(worker.problems for worker in workers):
+        raise typer.Exit(1)
 
 
 def _refuse_json(*, as_json: bool) -> None:

@@ -52,6 +52,10 @@ class SourcedSettings(BaseSettings):
     """Longer prefixes, of variables that others read."""
     config_variable: ClassVar[str | None] = None
     """The variable that names a TOML file with these settings."""
+    config_table: ClassVar[str | None] = None
+    """The table of that file that has them; None: its top level."""
+    other_tables: ClassVar[frozenset[str]] = frozenset()
+    """Tables at the top level that others read."""
 
     @classmethod
     def variable(cls, name: str) -> str:
@@ -98,14 +102,24 @@ class SourcedSettings(BaseSettings):
             return sources
         if not Path(path).is_file():
             raise ValueError(f"{cls.config_variable} does not name a file")
+        return (*sources, InitSettingsSource(settings_cls, cls._read_table(settings_cls, path)))
+
+    @classmethod
+    def _read_table(cls, settings_cls: type[BaseSettings], path: str) -> dict[str, Any]:
         try:
-            in_file = TomlConfigSettingsSource(settings_cls, path)
+            values = TomlConfigSettingsSource(settings_cls, path).toml_data
         except (TOMLDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{path}: {error}") from error
-        if unknown := [name for name in in_file.toml_data if name not in cls.model_fields]:
-            errors = (cls._unknown(name, cls.model_fields) for name in unknown)
+        prefix = ""
+        if cls.config_table is not None:
+            values, prefix = values.get(cls.config_table, {}), f"{cls.config_table}."
+            if not isinstance(values, dict):
+                raise ValueError(f"{path}: {cls.config_table} is not a table")
+        own = {name: value for name, value in values.items() if name not in cls.other_tables}
+        if unknown := [name for name in own if name not in cls.model_fields]:
+            errors = (cls._unknown(name, cls.model_fields, prefix) for name in unknown)
             raise ValueError("; ".join(errors))
-        return (*sources, in_file)
+        return own
 
     @classmethod
     def _refuse_unknown_variables(cls) -> None:

@@ -48,6 +48,7 @@ class Settings(SourcedSettings):
     model_config = SettingsConfigDict(env_prefix="MMHASH_")
     page = "docs/settings.md"
     config_variable = "MMHASH_CONFIG"
+    other_tables = frozenset({"gateway"})
     other_variables = frozenset(
         {  # of the library
             "MMHASH_CACHE_DIR",

@@ -27,6 +27,8 @@ class GatewaySettings(SourcedSettings):
 
     model_config = SettingsConfigDict(env_prefix="MMHASH_GATEWAY_")
     page = "docs/gateway.md"
+    config_variable = "MMHASH_CONFIG"
+    config_table = "gateway"
 
     worker_list: tuple[str, ...] = Field(
         default=(),

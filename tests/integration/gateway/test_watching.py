@@ -2,9 +2,13 @@
 
 import json
 import re
+import subprocess
+from pathlib import Path
 from typing import Any
 
-from tests.support.gateway import engines, gateway_before, healthy
+from tests.live import models
+from tests.support.gateway import COMMAND, engines, gateway_before, healthy
+from tests.support.kv_publisher import Publisher
 from tests.support.service import count
 from tests.support.waiting import wait_until
 
@@ -51,3 +55,24 @@ def test_a_browser_is_shown_the_page_of_the_fleet() -> None:
         page = client.get("/", headers={"accept": "text/html"})
         assert (page.status_code, page.headers["location"]) == (307, "fleet")
         assert client.get("/").status_code == client.get("/other").status_code  # the worker's
+
+
+def test_the_check_connects_to_each_worker(tmp_path: Path) -> None:
+    models.write("qwen2_vl", tmp_path / "tiny")
+    with engines(1) as (worker,), Publisher() as publisher:
+        events = f"{worker.url},events={publisher.events},replay={publisher.replay}"
+        model = json.dumps({"tiny": str(tmp_path / "tiny")})
+        for spec, problem in (
+            (f"{events},engine=vllm@0.32.0", ""),
+            (f"{worker.url},events=tcp://127.0.0.1:1,engine=vllm@0.32.0", "nothing answers at"),
+            ("http://127.0.0.1:1,engine=vllm@0.32.0", "connection refused"),
+        ):
+            done = subprocess.run(
+                [*COMMAND, "--check", "--json", "--worker", spec, "--set", f"models={model}"],
+                stdout=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
+            (checked,) = json.loads(done.stdout)["workers"]
+            assert problem in "; ".join(checked["problems"])
+            assert done.returncode == bool(problem)

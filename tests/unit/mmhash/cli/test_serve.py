@@ -126,14 +126,15 @@ def test_true_is_no_number_in_a_file(
     assert "must be a number, not true or false" in str(done.exception)
 
 
-def test_check_counts_the_workers(tmp_path: Path) -> None:
+def test_check_tries_each_worker(tmp_path: Path) -> None:
     workers = tmp_path / "workers"
-    workers.write_text("http://a:1\n# the other\nhttp://b:1,engine=vllm@0.32.0\n")
+    workers.write_text("http://127.0.0.1:1\n# the other\nhttp://127.0.0.1:2,engine=vllm@0.32.0\n")
     arguments = ["gateway", "--check", "--json", "--worker-file", str(workers)]
     done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 0, done.output
-    facts = {"settings": "ok", "models": [], "memo": "memory", "workers": 2}
-    assert json.loads(done.stdout) == facts
+    assert done.exit_code == 1
+    facts = json.loads(done.stdout)
+    assert [one["engine"] for one in facts.pop("workers")] == [None, "vllm@0.32.0"]
+    assert facts == {"settings": "ok", "models": [], "memo": "memory"}
 
 
 @pytest.mark.parametrize(
@@ -161,6 +162,26 @@ def test_the_check_of_a_gateway_names_what_cannot_be_used(
     done = CliRunner().invoke(app, ["gateway", "--check", *arguments])
     assert done.exit_code == 1
     assert re.search(reason, str(done.exception))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('polcy = "round-robin"', "unknown name gateway.polcy: did you mean gateway.policy?"),
+        ("worker_timeout_s = -1", "worker_timeout_s"),
+    ],
+)
+def test_a_file_has_the_settings_of_the_gateway_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, words: str
+) -> None:
+    file = tmp_path / "settings.toml"
+    monkeypatch.setenv("MMHASH_CONFIG", str(file))  # the option sets it, and this restores it
+    file.write_text(f"port = 1
+[gateway]
+{line}
+")
+    arguments = ["gateway", "--check", "--worker", "http://a:1", "--config", str(file)]
+    assert words in str(CliRunner().invoke(app, arguments).exception)
 
 
 def test_a_file_that_is_no_toml_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,94 @@
+"""`mmhash gateway --check`: each worker, its KV events and a plan for it."""
+
+import asyncio
+import time
+from typing import NamedTuple
+
+from mmhash.engines.releases import Fallback
+from mmhash.errors import MMHashError
+from mmhash.kvindex import WorkerStats
+from mmhash_service.gateway.fleet import Fleet
+from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.gateway.worker import Worker
+from mmhash_service.models import Models
+
+# KV events are connected within this time, or their address is wrong.
+_PATIENCE_S = 5.0
+_POLL_S = 0.05
+
+_PROMPT = {"messages": [{"role": "user", "content": "Say hello."}]}
+
+
+class WorkerCheck(NamedTuple):
+    """What is known of a worker, and what is wrong with it, in words."""
+
+    url: str
+    engine: str | None
+    release: str
+    models: list[str]
+    events: str | None
+    problems: list[str]
+
+
+async def check_workers(
+    gateway: GatewaySettings, models: Models, engine_fallback: Fallback | None
+) -> list[WorkerCheck]:
+    """Connect to every worker and its KV events, and plan a prompt for it."""
+    fleet = Fleet(gateway, engine_fallback)
+    await fleet.open()
+    try:
+        stats = await _connected(fleet)
+        return [
+            WorkerCheck(
+                url,
+                worker.engine.name if worker.engine else None,
+                worker.release,
+                sorted(worker.models),
+                worker.described.events,
+                [*_problems(worker, stats.get(url)), *_plan_problems(worker, models)],
+            )
+            for url, worker in fleet.workers.items()
+        ]
+    finally:
+        await fleet.close()
+
+
+async def _connected(fleet: Fleet) -> dict[str, WorkerStats]:
+    """Return the state of the KV events once all are connected, or after a while."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        stats = fleet.index.stats().workers
+        are_connected = all(one.is_connected for one in stats.values())
+        if are_connected or time.monotonic() > deadline:
+            return stats
+        await asyncio.sleep(_POLL_S)
+
+
+def _problems(worker: Worker, stats: WorkerStats | None) -> list[str]:
+    found = [worker.probe_failure] if worker.probe_failure else []
+    found += [f"{member}= is not known: {why}" for member, why in worker.described.lacking.items()]
+    if stats is None:
+        found.append("it has no KV events, so nothing counts as cached there")
+    elif not stats.is_connected:
+        found.append(f"nothing answers at events={worker.described.events}")
+    elif stats.failed_replays:
+        found.append("its replay= does not answer")
+    return found
+
+
+def _plan_problems(worker: Worker, models: Models) -> list[str]:
+    """Return why a prompt cannot be planned for a worker; one without an engine has said so."""
+    if worker.engine is None:
+        return []
+    found = [] if models.names else ["the setting models is empty, so no request is planned"]
+    for name in models.names:
+        try:
+            models.find(name).plan(
+                _PROMPT | {"model": name},
+                engine=worker.engine.name,
+                block_size=worker.engine.block_size,
+                server=worker.engine.server,
+            )
+        except MMHashError as error:
+            found.append(f"a prompt of {name} cannot be planned: {error}")
+    return found
