@@ -12,6 +12,7 @@ from mmhash.framing import frame
 from mmhash.hashing import digest
 from mmhash.io.images import read_image_file
 from mmhash.prompts.families.family import MediaSize, Modality
+from mmhash.prompts.file_names import FileNaming
 from mmhash.prompts.headers import engine_size, read_size
 from mmhash.requests import EngineRequest, MediaSource
 
@@ -25,6 +26,8 @@ class Media(NamedTuple):
     """The orientation of an image whose key is that of its pixels."""
     file_digest: Digest | None = None
     """The BLAKE3 digest of an image's file, by which a server in Rust names it."""
+    engine_name: str | None = None
+    """vLLM's own name of an image, if it is known."""
 
 
 KnownMedia = Mapping[str, Media] | Callable[[str], Media | None]
@@ -46,12 +49,14 @@ class MediaReader:
         of: Literal["bytes", "pixels"],
         tenant: bytes | None,
         model_type: str,
+        naming: FileNaming | None = None,
     ) -> None:
         self._request = request
         self._known = known
         self._of = of
         self._tenant = tenant
         self._model_type = model_type
+        self._naming = naming
         self._read: dict[MediaSource, Media] = {}
 
     def read(self, source: MediaSource) -> Media:
@@ -78,12 +83,14 @@ class MediaReader:
             raise UnknownMediaError("give the sizes and keys of media behind URLs to plan()")
         data = source.content()
         engine, release = self._request.engine.name, self._request.release
-        width, height = engine_size(read_size(data), engine, release, model_type=self._model_type)
+        header = read_size(data)
+        width, height = engine_size(header, engine, release, model_type=self._model_type)
         size = MediaSize(width=width, height=height)
         if self._of == "bytes":
             file_digest = digest(data)
             named = frame("bytes", "", (), file_digest, tenant=self._tenant)
-            return Media(size, named, file_digest=file_digest)
+            own = None if self._naming is None else self._naming.name(data, header)
+            return Media(size, named, file_digest=file_digest, engine_name=own)
         image = read_image_file(BufferedReader(BytesIO(data)))
         named = image.key(digest(image.pixels), tenant=self._tenant)
         return Media(size, named, image.exif_orientation)

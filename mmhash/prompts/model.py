@@ -61,6 +61,7 @@ class Model:
         lookahead: int | None = None,
         groups: list[int] | None = None,
         of: Literal["bytes", "pixels"] = "bytes",
+        hashes: Literal["key", "engine"] = "key",
         tenant: bytes | None = None,
         media: KnownMedia | None = None,
         model_id: str | None = None,
@@ -85,9 +86,12 @@ class Model:
             lookahead: The number of tokens after a block that vLLM counts to it.
             groups: The block sizes of vLLM's KV-cache groups.
             of: `"pixels"` names images in the request by their pixels.
+            hashes: `"engine"` for images that vLLM names itself, by their files: the request is not
+                changed. It needs `model_id`; where the name is not known, keys are put in.
             tenant: 32 secret bytes, as in `key()`.
             media: The sizes and keys of media by URL, or a function from a URL to them.
-            model_id: The engine's name of the model, for requests with processor options.
+            model_id: The engine's name of the model: its directory, or its name on the Hub. It
+                counts in vLLM's own names, and if the request has processor options.
             chat_template: The template that the engine was started with, if it is not the model's.
             content_format: The form of messages' contents that vLLM was started with.
             mm_hasher_algorithm: vLLM's `--mm-hasher-algorithm`, until 0.28 its variable
@@ -105,6 +109,7 @@ class Model:
             lookahead=lookahead,
             groups=groups,
             of=of,
+            hashes=hashes,
             tenant=tenant,
             media=media,
             model_id=model_id,

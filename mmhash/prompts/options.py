@@ -23,6 +23,7 @@ class PlanOptions:
     lookahead: int | None = None
     groups: list[int] | None = None
     of: Literal["bytes", "pixels"] = "bytes"
+    hashes: Literal["key", "engine"] = "key"
     tenant: bytes | None = None
     media: KnownMedia | None = None
     model_id: str | None = None
@@ -49,6 +50,7 @@ class PlanOptions:
                 f"media is a mapping from URLs to Media, or a function, not {kind}"
             )
         check_choice("of", self.of, "bytes", "pixels")
+        check_choice("hashes", self.hashes, "key", "engine")
         check_choice("content_format", self.content_format, "auto", "string", "openai")
         check_choice("server", self.server, "python", "rust", "mmhash")
         check_choice("mm_hasher_algorithm", self.mm_hasher_algorithm, "blake3", "sha256")

@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import msgspec
+
 from mmhash.digest import Digest
 from mmhash.engines import vllm
 from mmhash.engines.engine import (
@@ -19,6 +21,7 @@ from mmhash.framing import frame
 from mmhash.prompts import sglang_prompts, vllm_prompts
 from mmhash.prompts.expansion import expand
 from mmhash.prompts.families.family import PlacedItem
+from mmhash.prompts.file_names import FileNaming
 from mmhash.prompts.media import Media, MediaReader
 from mmhash.prompts.members import read_object, read_text
 from mmhash.prompts.options import PlanOptions
@@ -83,6 +86,18 @@ class OpenedPlan(NamedTuple):
         """The `model_type` of config.json."""
         return str(self.model.files.config.values.get("model_type"))
 
+    def file_naming(self, options: PlanOptions) -> FileNaming | None:
+        """Return how the engine itself names the images; None if that is not asked or known."""
+        request = self.request
+        is_asked = options.hashes == "engine" and options.tenant is None and options.of == "bytes"
+        if not (is_asked and request.engine.name == "vllm" and options.model_id is not None):
+            return None
+        if not vllm.hashes_files(request.release):
+            return None
+        names = ("mm_processor_kwargs", "media_io_kwargs")
+        given = msgspec.json.encode([read_object(request.members, name) for name in names])
+        return FileNaming(request.release, options.model_id, options.mm_hasher_algorithm, given)
+
     def plan(self, options: PlanOptions, media: Mapping[MediaSource, Media] | None = None) -> Plan:
         """Return the plan; media that the caller has not read are read from the request."""
         if media is None:
@@ -92,6 +107,7 @@ class OpenedPlan(NamedTuple):
                 of=options.of,
                 tenant=options.tenant,
                 model_type=self.model_type,
+                naming=self.file_naming(options),
             )
             media = {source: reader.read(source) for source in self.sources}
         return _plan(self, [media[source] for source in self.sources], options)
@@ -140,8 +156,15 @@ def _plan(opened: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> P
         read_object(request.members, "mm_processor_kwargs"),
     )
     by_file = engine.names_by_file(options.server, release)
+    own = [one.engine_name for one in media if one.engine_name is not None]
+    names_itself = options.hashes == "engine" and bool(media) and len(own) == len(media)
     if by_file:
         named = _name_files(opened, media, options.server)
+    elif names_itself:
+        named = [
+            _Named(one.key, Digest("blake3", bytes.fromhex(name)))
+            for one, name in zip(media, own, strict=True)
+        ]
     else:
         named = _name_items(opened, media, options)
     items = [
@@ -163,7 +186,7 @@ def _plan(opened: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> P
         is_named = not (family.splits_items() or sglang_prompts.has_media_options(request))
         carried = options.server == "rust" or is_named
     else:
-        carried = _fill(opened, items)
+        carried = names_itself or _fill(opened, items)
     spans = [
         Span(start, end, key=name.block_key)
         for placed, name in zip(expanded.items, named, strict=True)

@@ -16,6 +16,15 @@ from mmhash.image import read_orientation
 from mmhash.prompts.headers import ImageHeader, read_size
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
+MODES = {
+    "JPEG": ["RGB", "L", "CMYK"],
+    "PNG": ["RGB", "L", "1", "P", "LA", "RGBA"],
+    "WEBP": ["RGB", "L", "RGBA"],
+    "GIF": ["RGB", "L", "P", "1"],
+    "BMP": ["RGB", "L", "P", "1", "RGBA"],
+    "TIFF": ["RGB", "L", "P", "1", "LA", "RGBA", "CMYK", "I", "YCbCr"],
+    "AVIF": ["RGB", "L", "RGBA"],
+}
 EXAMPLES = settings().max_examples
 EXIF = {"JPEG", "PNG", "WEBP", "TIFF", "AVIF"}
 
@@ -49,7 +58,12 @@ def write(rng: random.Random, kind: str) -> bytes:
     if kind == "TIFF":
         options["compression"] = rng.choice([None, "tiff_lzw", "raw"])
         options["big_tiff"] = rng.random() < 0.3
-    image = Image.new(rng.choice(["RGB", "L"]), (width, height), rng.randrange(200))
+    mode = rng.choice(MODES[kind])
+    image = Image.new("RGB", (width, height), (rng.randrange(200), 9, 9)).convert(mode)
+    if mode in {"LA", "RGBA"}:
+        image.putalpha(rng.randrange(256))
+    if kind == "PNG" and mode in {"RGB", "P", "L"} and "save_all" not in options:
+        options["transparency"] = rng.choice([None, (9, 9, 9) if mode == "RGB" else 0])
     buffer = io.BytesIO()
     image.save(buffer, kind, **options)
     return buffer.getvalue()
@@ -120,6 +134,29 @@ def test_size_and_orientation_of_damaged_images(kind: str) -> None:
             both += 1
             assert ours == theirs, data
     assert both > 5
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.filterwarnings("ignore")
+def test_mode_that_pillow_decodes(kind: str) -> None:
+    """vLLM names an image by its file, and by how it had to convert it to RGB."""
+    rng = random.Random(kind)
+    known = set()
+    for number in range(60 if kind == "AVIF" else 10 * EXAMPLES):
+        data = write(rng, kind)
+        data = damage(rng, data) if number % 2 else data
+        try:
+            header = read_size(data)
+            image = Image.open(io.BytesIO(data))
+            image.load()
+        except Exception:  # noqa: BLE001  (as above)
+            continue
+        known.add(header.is_rgb)
+        assert header.is_rgb in {None, image.mode == "RGB"}, data
+        if header.is_rgb:
+            assert header.is_keyed == ("transparency" in image.info), data
+    assert True in known or kind == "GIF"
+    assert False in known or kind == "AVIF"
 
 
 def by_vllm(data: bytes) -> int | None:

@@ -7,7 +7,15 @@ from mmhash.engines.vllm.block_extras import ExtraKeys, Lora, event_extra_keys, 
 from mmhash.engines.vllm.block_items import Span
 from mmhash.engines.vllm.blocks import block_key, block_keys, event_id, group_keys, none_hash
 from mmhash.engines.vllm.engine import ENGINE
-from mmhash.engines.vllm.media import EncodedMedia, identifiers, mm_hash, rehash_images, uuid
+from mmhash.engines.vllm.media import (
+    EncodedMedia,
+    hashes_files,
+    identifiers,
+    image_identifier,
+    mm_hash,
+    rehash_images,
+    uuid,
+)
 from mmhash.engines.vllm.releases import LATEST, RELEASES
 
 __all__ = [
@@ -24,7 +32,9 @@ __all__ = [
     "event_id",
     "extra_keys",
     "group_keys",
+    "hashes_files",
     "identifiers",
+    "image_identifier",
     "mm_hash",
     "none_hash",
     "rehash_images",

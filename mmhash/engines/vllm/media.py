@@ -48,6 +48,21 @@ _ALGORITHMS: dict[str, Callable[[], _Hasher]] = {
 
 
 @dataclass(frozen=True)
+class _EncodedImage:
+    """The file of an image, and how vLLM converted it."""
+
+    file: memoryview | bytes
+    io_config: Mapping[str, Any]
+
+    @property
+    def hashed(self) -> tuple[str, Any]:
+        """The name and the value as which it is hashed."""
+        if self.io_config:
+            return "image", {"io_config": dict(self.io_config), "data": self.file}
+        return "image", self.file
+
+
+@dataclass(frozen=True)
 class EncodedMedia:
     """Media and the bytes from which it was decoded: vLLM's MediaWithBytes.
 
@@ -135,6 +150,54 @@ def identifiers(
         )
         for index, one in enumerate(found)
     ]
+
+
+def hashes_files(version: str = LATEST) -> bool:
+    """Return True if vLLM names an image that it decodes itself by the image's file."""
+    return not RELEASES.recipe(version).decoded_without_uuids
+
+
+def image_identifier(
+    file: bytes | bytearray | memoryview,
+    *,
+    is_rgb: bool,
+    model_id: str,
+    is_keyed: bool = False,
+    processor_kwargs: Mapping[str, Any] | None = None,
+    media_io_kwargs: Mapping[str, Any] | None = None,
+    version: str = LATEST,
+    algorithm: str = "blake3",
+) -> str | None:
+    """Return vLLM's identifier of an image in a request to its server, by the image's file.
+
+    The releases from 0.27 on have it; for older ones, and for an image mode other than RGB, it is
+    None: they depend on the pixels.
+
+    Args:
+        file: The encoded image.
+        is_rgb: True if Pillow decodes it in mode RGB, so that vLLM need not convert it.
+        model_id: vLLM's name of the model: its directory, or its name on the Hub.
+        is_keyed: True if one colour of it is transparent (a PNG with tRNS).
+        processor_kwargs: The request's `mm_processor_kwargs`.
+        media_io_kwargs: The request's `media_io_kwargs`.
+        version: The release of the engine.
+        algorithm: The engine's `--mm-hasher-algorithm`.
+    """
+    recipe = RELEASES.recipe(version)
+    media_io = {} if media_io_kwargs is None else checks.named("media_io_kwargs", media_io_kwargs)
+    processor = (
+        {} if processor_kwargs is None else checks.named("processor_kwargs", processor_kwargs)
+    )
+    loading = checks.named("media_io_kwargs.image", media_io.get("image") or {})
+    mode = loading.get("image_mode", "RGB")
+    if recipe.decoded_without_uuids or mode not in {"RGB", None}:
+        return None
+    is_converted = mode is not None and (not is_rgb or (is_keyed and recipe.converts_keyed))
+    background = loading.get("rgba_background_color", (255, 255, 255))
+    io_config = {"image_mode": mode, "rgba_background_color": background} if is_converted else {}
+    content = _EncodedImage(memoryview(file), io_config)
+    options = _options("image", processor, media_io, recipe)
+    return _hash({"model_id": model_id, "image": content, **options}, recipe, algorithm)
 
 
 def rehash_images(
@@ -289,6 +352,8 @@ def _plain(value: Any, recipe: Recipe) -> Chunk | tuple[str, Any]:
             return _number(value)
         case EncodedMedia():
             return _encoded(value, recipe)
+        case _EncodedImage():
+            return value.hashed
         case np.ndarray():
             return "ndarray", _array(value)
     if is_image(value):
@@ -380,10 +445,9 @@ def _encoded(encoded: EncodedMedia, recipe: Recipe) -> bytes | tuple[str, Any]:
     if is_image(media):
         if image_id := _image_id(media, recipe):
             return image_id
-        if recipe.encoded_video and encoded.io_config:
-            io_config = checks.named("io_config", encoded.io_config)
-            return "image", {"io_config": io_config, "data": original}
-        return "image", original
+        counts = recipe.encoded_video and encoded.io_config
+        io_config = checks.named("io_config", encoded.io_config) if counts else {}
+        return _EncodedImage(original, io_config).hashed
     is_frames = isinstance(media, np.ndarray) or (recipe.tensor_video and is_tensor(media))
     if recipe.encoded_video and is_frames:
         return "video", media if media.nbytes < len(original) else original

@@ -32,6 +32,8 @@ class Recipe(NamedTuple):
     per_video_options: bool = False
     # Some models hash their images' identifiers again, with what the number of images changes.
     rehashed: bool = False
+    # An image in mode RGB with a transparent colour is converted too.
+    converts_keyed: bool = False
     # The tokens after a block may count to it.
     lookahead: bool = False
     # A KV-cache group with larger blocks has the key of the last small block in each. 0.28.0 has it
@@ -46,7 +48,7 @@ _0_29 = _0_27._replace(default_root=True, groups=True)
 _0_30 = _0_29._replace(tensor_video=True, scoped_options=True)
 _0_31 = _0_30._replace(framed=True, lenient_exif=True, extra_keys="tagged", last_item_only=False)
 _0_32 = _0_31._replace(per_video_options=True)
-_0_33 = _0_32._replace(lookahead=True, rehashed=True)
+_0_33 = _0_32._replace(lookahead=True, rehashed=True, converts_keyed=True)
 
 RELEASES = Releases(
     "vllm",

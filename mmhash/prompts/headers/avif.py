@@ -22,6 +22,8 @@ _ORIENTATIONS = {
     (3, 1): 5,
 }
 
+_MONOCHROME = 0x10
+
 _Box = tuple[bytes, memoryview]
 
 
@@ -55,7 +57,13 @@ def read(data: memoryview) -> ImageHeader:
     # Pillow ignores the orientation in EXIF, but takes that in XMP if nothing else turns the image.
     if orientation == 1 and _has_xmp(meta):
         raise unreadable("an AVIF has XMP, which may turn it: remove it, or use irot and imir")
-    return ImageHeader("AVIF", *size, orientation)
+    # Another item may hold the transparency, and of one colour Pillow's releases make L or RGB.
+    is_alone = bytes(_child(_boxes(meta), b"iinf")).count(b"av01") == 1
+    is_special = any(
+        name == b"auxC" or (name == b"av1C" and content[2] & _MONOCHROME) for name, content in known
+    )
+    is_rgb = True if is_alone and not is_special else None
+    return ImageHeader("AVIF", *size, orientation, is_rgb)
 
 
 def _has_xmp(meta: memoryview) -> bool:

@@ -5,6 +5,7 @@ import struct
 from mmhash.prompts.headers.header import ImageHeader, unreadable
 
 _SMALL = 12
+_RGB_BITS = {16, 24}
 _SIZES = {40, 52, 56, 64, 108, 124}
 
 
@@ -19,10 +20,14 @@ def read(data: memoryview) -> ImageHeader:
     if 14 + size > len(data):
         raise unreadable("the file is truncated")
     if size == _SMALL:
-        return ImageHeader("BMP", *struct.unpack_from("<HH", data, 18))
+        width, height, _, bits = struct.unpack_from("<4H", data, 18)
+        return ImageHeader("BMP", width, height, is_rgb=bits in _RGB_BITS)
     if size not in _SIZES:
         raise unreadable(f"a BMP has a header of {size} bytes")
     width, height = struct.unpack_from("<LL", data, 18)
     if data[25] == 0xFF:  # rows from the top: the height is negative
         height = (1 << 32) - height
-    return ImageHeader("BMP", width, height)
+    bits, compression = struct.unpack_from("<HL", data, 28)
+    # 32 bits may have masks, one of them of transparency.
+    is_rgb = None if bits == 32 or (bits in _RGB_BITS and compression) else bits in _RGB_BITS
+    return ImageHeader("BMP", width, height, is_rgb=is_rgb)

@@ -35,7 +35,10 @@ def read(data: memoryview) -> ImageHeader:
     if _palette_bytes(data[position + 9]) + position + 10 >= len(data):
         raise unreadable("the file is truncated")
     return ImageHeader(
-        "GIF", max(_short(data, 6), left + width), max(_short(data, 8), top + height)
+        "GIF",
+        max(_short(data, 6), left + width),
+        max(_short(data, 8), top + height),
+        is_rgb=False,  # Pillow decodes the first frame with its palette
     )
 
 

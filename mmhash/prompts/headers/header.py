@@ -1,6 +1,6 @@
 """The header of an image file, and the errors and limits of its readers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from mmhash.errors import InputValueError, LimitError
@@ -24,6 +24,10 @@ class ImageHeader:
     width: int
     height: int
     orientation: int = 1
+    is_rgb: bool | None = field(default=None, compare=False)
+    """True if Pillow decodes it in mode RGB, False if in another; None if that is not known."""
+    is_keyed: bool = field(default=False, compare=False)
+    """True if one colour of an image in mode RGB is transparent."""
 
     @property
     def oriented(self) -> tuple[int, int]:

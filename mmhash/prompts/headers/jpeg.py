@@ -21,6 +21,7 @@ def accepts(start: bytes) -> bool:
 def read(data: memoryview) -> ImageHeader:
     """Return the header of a JPEG."""
     size: tuple[int, int] | None = None
+    is_rgb = False
     exif: bytes | None = None
     xmp: bytes | None = None
     for marker, segment in _segments(data):
@@ -28,7 +29,7 @@ def read(data: memoryview) -> ImageHeader:
             frame = _read_frame(segment)
             if size is not None and size != frame:
                 raise unreadable("a JPEG has two sizes")
-            size = frame
+            size, is_rgb = frame, segment[5] == 3
         elif marker == _APP1:
             content = bytes(segment)
             if content.startswith(b"Exif\0\0"):
@@ -37,7 +38,7 @@ def read(data: memoryview) -> ImageHeader:
                 xmp = content[len(_XMP) :]
     if size is None:
         raise unreadable("a JPEG has no frame before its first scan")
-    return ImageHeader("JPEG", *size, find_orientation(exif, xmp))
+    return ImageHeader("JPEG", *size, find_orientation(exif, xmp), is_rgb)
 
 
 def _segments(data: memoryview) -> Iterator[tuple[int, memoryview]]:

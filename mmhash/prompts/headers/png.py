@@ -8,6 +8,8 @@ from mmhash.errors import LimitError
 from mmhash.prompts.headers.exif import find_orientation
 from mmhash.prompts.headers.header import ImageHeader, check_steps, unreadable
 
+_RGB = 2  # a colour type
+
 _CHUNK = struct.Struct(">L4s")
 
 # Pillow's limit of a compressed text.
@@ -32,19 +34,22 @@ def read(data: memoryview) -> ImageHeader:
     if name != b"IHDR" or length < 13:
         raise unreadable("a PNG does not begin with IHDR")
     width, height = struct.unpack_from(">LL", data, 16)
-    return ImageHeader("PNG", width, height, _find_orientation(data, 8 + 12 + length))
+    orientation, is_keyed = _read_chunks(data, 8 + 12 + length)
+    return ImageHeader("PNG", width, height, orientation, data[25] == _RGB, is_keyed)
 
 
-def _find_orientation(data: memoryview, position: int) -> int:
-    """Return the orientation by the chunks up to the end of the first image."""
+def _read_chunks(data: memoryview, position: int) -> tuple[int, bool]:
+    """Return the orientation by the chunks up to the end of the first image, and if one is tRNS."""
     found: dict[bytes, bytes] = {}
     texts = 0
-    has_data = False
+    has_data = is_keyed = False
     for name, chunk in _chunks(data, position):
         if name == b"IHDR":
             raise unreadable("a PNG has two IHDR chunks")
         if name == b"IDAT":
             has_data = True
+        elif name == b"tRNS":
+            is_keyed = True
         elif name == b"eXIf":
             found[b"exif"] = bytes(chunk)
         elif name in _TEXTS:
@@ -58,7 +63,7 @@ def _find_orientation(data: memoryview, position: int) -> int:
                     found[keyword] = text
     if not has_data:
         raise unreadable("a PNG has no image data")
-    return _orientation_of(found)
+    return _orientation_of(found), is_keyed
 
 
 def _chunks(data: memoryview, position: int) -> Iterator[tuple[bytes, memoryview]]:

@@ -5,7 +5,7 @@ import struct
 from mmhash.prompts.headers.exif import find_orientation
 from mmhash.prompts.headers.header import ImageHeader, check_steps, unreadable
 
-_HAS_XMP, _HAS_EXIF = 0x04, 0x08
+_IS_ANIMATION, _HAS_XMP, _HAS_EXIF, _HAS_ALPHA = 0x02, 0x04, 0x08, 0x10
 
 
 def accepts(start: bytes) -> bool:
@@ -20,12 +20,14 @@ def read(data: memoryview) -> ImageHeader:
             if bytes(data[23:26]) != b"\x9d\x01\x2a":
                 raise unreadable("a WebP does not begin with a key frame")
             width, height = struct.unpack_from("<HH", data, 26)
-            return ImageHeader("WEBP", width & 0x3FFF, height & 0x3FFF)
+            return ImageHeader("WEBP", width & 0x3FFF, height & 0x3FFF, is_rgb=True)
         case b"VP8L":
             if data[20] != 0x2F:
                 raise unreadable("a lossless WebP has no signature")
             (bits,) = struct.unpack_from("<L", data, 21)
-            return ImageHeader("WEBP", (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1)
+            is_rgb = not bits >> 28 & 1
+            width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+            return ImageHeader("WEBP", width, height, is_rgb=is_rgb)
         case b"VP8X":
             return _read_canvas(data)
     raise unreadable("a WebP has neither an image nor a canvas")
@@ -39,7 +41,17 @@ def _read_canvas(data: memoryview) -> ImageHeader:
     exif = _find_chunk(data, b"EXIF") if flags & _HAS_EXIF else None
     xmp = _find_chunk(data, b"XMP ") if flags & _HAS_XMP else None
     # Empty chunks count as none.
-    return ImageHeader("WEBP", width, height, find_orientation(exif or None, xmp or None))
+    orientation = find_orientation(exif or None, xmp or None)
+    return ImageHeader("WEBP", width, height, orientation, _is_rgb(data))
+
+
+def _is_rgb(data: memoryview) -> bool | None:
+    """Return True if a canvas has no transparency; its flag may differ from its image's."""
+    is_opaque = not data[20] & _HAS_ALPHA
+    if data[20] & _IS_ANIMATION:
+        return is_opaque
+    is_lossless = _find_chunk(data, b"VP8L") is not None
+    return None if is_lossless or (is_opaque and _find_chunk(data, b"ALPH")) else is_opaque
 
 
 def _find_chunk(data: memoryview, name: bytes) -> bytes | None:

@@ -308,7 +308,7 @@ class Fleet:
                 self._note_ejection(worker)
         else:
             worker.probe_failure = ""
-            worker.models = await self._list_models(worker)  # before it gets requests
+            await self._list_models(worker)  # before it gets requests
             if not worker.is_healthy or worker.engine is None:
                 await self._describe(worker)
                 await self._ask_plugin(worker)
@@ -393,15 +393,16 @@ class Fleet:
                     url, worker.described.events,
                 )  # fmt: skip
 
-    async def _list_models(self, worker: Worker) -> Mapping[str, Adapter | None]:
-        """Return the models that a worker lists; those of before if it does not answer."""
+    async def _list_models(self, worker: Worker) -> None:
+        """Ask a worker for its models; those of before stay if it does not answer."""
         timeout_s = self._settings.health_timeout_s
         try:
             async with asyncio.timeout(timeout_s):
-                return read_model_list(*await worker.probe(b"/v1/models", timeout_s))
+                answer = await worker.probe(b"/v1/models", timeout_s)
         except (WorkerError, TimeoutError) as error:
             logger.info("worker %s: no list of models: %r", worker.url, error)
-            return worker.models
+        else:
+            worker.note_models(*read_model_list(*answer))
 
 
 def _in_short(names: Iterable[str]) -> str:

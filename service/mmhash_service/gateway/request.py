@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -151,6 +151,7 @@ class Naming(NamedTuple):
     """The engine and the adapter by which the blocks of a request are named."""
 
     engine: EngineSpec
+    hashes: Literal["engine", "key"] = "engine"
     lora: str | None = None
     lora_path: str | None = None
 
@@ -195,13 +196,13 @@ async def plan_for_workers(
     120 000 blocks takes some milliseconds.
     """
     steps = _Steps(context, model, naming, request, find_matches, fetches)
-    media = request.media[PLAN_NEEDS]
     if request.is_light and model.has_known_expressions:
         opened = steps.open()
         is_short = request.document.text_size <= _SHORT_TEXT
-        recalled = recall_inline(context, opened.sources) if is_short else None
+        needs = steps.needs(opened)
+        recalled = recall_inline(context, opened.sources, needs) if is_short else None
         if recalled is not None:
-            media |= recalled
+            request.media[needs] |= recalled
             return steps.finish(opened)
         begun = await context.prompts.short.run(steps.begin, opened)
     else:
@@ -209,7 +210,8 @@ async def plan_for_workers(
     remember(context, begun.found)
     if begun.planned is not None:
         return begun.planned
-    media |= await read_rest(context, begun.found, PLAN_NEEDS)
+    needs = steps.needs(begun.opened)
+    request.media[needs] |= await read_rest(context, begun.found, needs)
     sources = begun.opened.sources
     threads = context.prompts.for_size(request.document.text_size, len(sources))
     return await threads.run(steps.finish, begun.opened)
@@ -245,9 +247,10 @@ class _Steps(NamedTuple):
 
     def begin(self, opened: OpenedPlan) -> _Begun:
         """Plan a request unless it is long or something has to be fetched: in one job."""
-        context, media = self.context, self.request.media[PLAN_NEEDS]
+        needs = self.needs(opened)
+        context, media = self.context, self.request.media[needs]
         missing = [source for source in opened.sources if source not in media]
-        found = read_inline(context, missing, PLAN_NEEDS)
+        found = read_inline(context, missing, needs)
         media |= resolved_only(found)
         size = self.request.document.text_size
         threads = context.prompts.for_size(size, len(opened.sources))
@@ -255,9 +258,19 @@ class _Steps(NamedTuple):
         is_known = all(source in media for source in opened.sources)
         return _Begun(opened, found, self.finish(opened) if is_known and is_short else None)
 
-    def finish(self, opened: OpenedPlan) -> Planned:
+    def needs(self, opened: OpenedPlan) -> Needs:
+        """Return what a plan needs of the media."""
+        return PLAN_NEEDS._replace(naming=opened.file_naming(self.options))
+
+    @property
+    def options(self) -> PlanOptions:
         engine = self.naming.engine
-        options = PlanOptions(
+        # Tags vouch for the hashes in a request.
+        hashes = self.naming.hashes if self.context.signer is None else "key"
+        return PlanOptions(
+            hashes=hashes,
+            model_id=engine.model_id,
+            tenant=self.context.tenant_secret,
             block_size=engine.block_size,
             block_algorithm=engine.block_algorithm,
             seed=engine.seed,
@@ -266,7 +279,12 @@ class _Steps(NamedTuple):
             server=engine.server,
             mm_hasher_algorithm=engine.mm_hasher_algorithm,
         )
-        plan = plan_opened(self.context, opened, self.request.media[PLAN_NEEDS], options)
+
+    def finish(self, opened: OpenedPlan) -> Planned:
+        engine = self.naming.engine
+        plan = plan_opened(
+            self.context, opened, self.request.media[self.needs(opened)], self.options
+        )
         # An engine that names files itself gets no hash, so there is nothing to vouch for.
         if self.context.signer is not None and plan.items and engine.server == "python":
             opened.request.set_tags(_tags(self.context, plan, opened))

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from fastapi import Request
 
+from mmhash.engines import vllm
 from mmhash_service.gateway.expected import UnnamedBlocks
 from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.policy import Candidate, Ranked, most_reused, rank
@@ -206,7 +207,9 @@ class Router:
         planned = await plan_for_workers(
             context,
             find_model(models, base),
-            Naming(engine) if adapter is None else Naming(engine, name, adapter.path),
+            Naming(engine, self._settings.hashes)
+            if adapter is None
+            else Naming(engine, self._settings.hashes, name, adapter.path),
             routed,
             self._find_matches,
             fetches=self._settings.media_urls == "fetch",
@@ -261,10 +264,20 @@ class Router:
         media = await routed.resolve(context, sources, needs_of(request, urls))
         items = await routed.run(work, put_hashes, context, request, places, media, find_named)
         body = routed.text
-        if engine.server == "python":  # others name images by their files, as plans do
+        if not self._names_itself(engine, context):
             body = await routed.run(work, request.write)
         key = items[0].item.key.bytes
         return Prepared(body, how, key, unnamed=UnnamedBlocks([key], UNPLANNED_TOKENS))
+
+    def _names_itself(self, engine: EngineSpec, context: RequestContext) -> bool:
+        """Return True for workers that name media by their files, as plans do."""
+        if engine.server != "python":
+            return True
+        is_private = context.signer is not None or context.tenant_secret is not None
+        if self._settings.hashes == "key" or is_private or engine.model_id is None:
+            return False
+        (requested,) = context.engines
+        return requested.engine.name == "vllm" and vllm.hashes_files(requested.version)
 
     def rank_workers(
         self,

@@ -74,14 +74,19 @@ class ServedModels:
         return workers if self.is_one_list else workers_for(model, workers, self.mismatched)
 
 
-def read_model_list(status: int, body: bytes) -> dict[str, Adapter | None]:
-    """Return the models in an answer to GET /v1/models: none if it is not a list of models."""
+def read_model_list(status: int, body: bytes) -> tuple[dict[str, Adapter | None], str | None]:
+    """Return the models in an answer to GET /v1/models, and the engine's name of the base model.
+
+    There are none if it is not a list of models.
+    """
     if status != 200 or len(body) > _MAX_LIST:
-        return {}
+        return {}, None
     try:
-        return {model.id: model.adapter for model in _MODEL_LIST.decode(body).data}
+        listed = _MODEL_LIST.decode(body).data
     except PARSE_ERRORS:
-        return {}
+        return {}, None
+    roots = (one.root for one in listed if one.adapter is None and isinstance(one.root, str))
+    return {model.id: model.adapter for model in listed}, next(roots, None)
 
 
 def requested_model(body: bytes) -> str:

@@ -55,6 +55,12 @@ class GatewaySettings(SourcedSettings):
         description="Read the running and waiting requests from the workers' /metrics too, for "
         "load that comes past this process.",
     )
+    hashes: Literal["engine", "key"] = Field(
+        default="engine",
+        description="`engine`: vLLM (from 0.27 on) names the images of a request by their files, "
+        "and the gateway forwards it unchanged. `key`: the gateway puts mmhash's keys into it, as "
+        "it does for tenants, for tags and where it cannot compute the engine's name.",
+    )
     media_urls: Literal["fetch", "url", "ignore"] = Field(
         default="ignore",
         description="Media at http(s) URLs: keyed by their content, which is fetched (`fetch`: "

@@ -49,6 +49,7 @@ class Worker:
         self.is_healthy = False
         self.models: Mapping[str, Adapter | None] = {}
         """The models that it lists at /v1/models; none if that is not known."""
+        self._model_id: str | None = None
         self.turn = 0
         self.requests = 0
         """The requests that this process has sent to it and that still run."""
@@ -131,16 +132,27 @@ class Worker:
             self.sent.clear()  # it may have started again, with an empty cache
         return not was_healthy
 
+    def note_models(self, names: Mapping[str, Adapter | None], model_id: str | None) -> None:
+        """Note the models that it lists, and its own name of the base model."""
+        self.models, self._model_id = names, model_id
+        self._update_engine()
+
     def note_description(self, description: Description) -> None:
-        """Note what it is; `note_plugin` comes after it."""
+        """Note what it is."""
         self.described = description
-        self.engine = description.engine if description.engine.name else None
+        self._update_engine()
 
     def note_plugin(self, features: list[str] | None) -> None:
         """Note what the plugin does in it: with `keys`, the engine names media by mmhash's keys."""
-        self.plugin, engine = features, self.described.engine
-        if engine.server == "python" and "keys" in (features or ()):
+        self.plugin = features
+        self._update_engine()
+
+    def _update_engine(self) -> None:
+        engine = self.described.engine
+        if engine.server == "python" and "keys" in (self.plugin or ()):
             engine = engine._replace(server="mmhash")
+        if engine.name.startswith("vllm"):
+            engine = engine._replace(model_id=self._model_id)
         self.engine = engine if engine.name else None
 
     def note_restarts(self, count: int) -> None:

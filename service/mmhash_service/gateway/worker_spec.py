@@ -39,6 +39,8 @@ class EngineSpec(NamedTuple):
     """Of SGLang: "rust" with SGLANG_RUST_SERVER=1, "mmhash" with the plugin's keys."""
     mm_hasher_algorithm: "Literal['blake3', 'sha256']" = "blake3"
     """vLLM's --mm-hasher-algorithm, or VLLM_MM_HASHER_ALGORITHM."""
+    model_id: str | None = None
+    """Its own name of the model, from /v1/models: it counts in vLLM's names of media."""
 
     @property
     def tokens_per_block(self) -> int:

@@ -23,7 +23,7 @@ from mmhash.prompts.headers import ImageHeader
 T = TypeVar("T")
 
 # A new layout of values needs a new context, so that entries of older releases are not found.
-CONTEXT = "mmhash 2026-11-24 memo v3"
+CONTEXT = "mmhash 2026-11-24 memo v4"
 
 # Only an animation with over a thousand palettes exceeds this; it is decoded every time.
 MAX_VALUE = 1 << 20

@@ -1,8 +1,9 @@
 """The memo: an in-memory cache with an optional store behind it, and one decode per image."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from functools import cache, partial
+from threading import Lock
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from prometheus_client import Counter
@@ -18,6 +19,9 @@ from mmhash_service.memo.stores import create_store, scheme_of
 from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
 from mmhash_service.telemetry import metrics, tracing
+
+# The names of images that engines compute themselves; each takes 0.5 kB.
+_MAX_NAMES = 8192
 
 # Of an entry: two bytes objects, and their slots in the dict and its order.
 ENTRY_OVERHEAD = 240
@@ -59,6 +63,8 @@ class Memo:
             self._store = Breaker(create_store(url, settings.memo_bytes))
             self.kind = scheme_of(url)
         self._running: dict[bytes, _Running] = {}
+        self._names: LruCache[tuple[Digest, Hashable], str] = LruCache(_MAX_NAMES, lambda *_: 1)
+        self._names_lock = Lock()  # the names are computed in threads
 
     async def open(self) -> None:
         """Connect to the store."""
@@ -127,6 +133,16 @@ class Memo:
         """Store the header of an image in memory only: to read it again is cheap."""
         entry = entries.header_entry(space, encoded)
         self._cache.put(entry.name, entry.seal(_HEADER.pack(header)))
+
+    def engine_name(self, encoded: Digest, naming: Hashable) -> str | None:
+        """Return the engine's name of an image by the digest of its file, or None."""
+        with self._names_lock:
+            return self._names.get((encoded, naming))
+
+    def keep_engine_name(self, encoded: Digest, naming: Hashable, name: str) -> None:
+        """Store the engine's name of an image, in memory only."""
+        with self._names_lock:
+            self._names.put((encoded, naming), name)
 
     async def _once(
         self, kind: str, entry: SealedEntry, codec: Codec[T], compute: Compute[T]

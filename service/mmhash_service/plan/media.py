@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from mmhash import Digest
 from mmhash.digest import Algorithm
 from mmhash.errors import InputError, LimitError
+from mmhash.prompts.file_names import FileNaming
 from mmhash.prompts.headers import ImageHeader, read_size
 from mmhash.requests import MediaSource
 from mmhash.requests.media_text import Base64Error, DataUrlError
@@ -45,6 +46,8 @@ class Needs(NamedTuple):
     sha256: bool = False
     """The SHA-256 of the bytes of media at URLs, which SGLang takes in chats."""
     urls: UrlTreatment = "fetch"
+    naming: FileNaming | None = None
+    """How the engine itself names images, if it gets no hashes."""
 
 
 PLAN_NEEDS = Needs(sizes=True)
@@ -59,6 +62,8 @@ class ResolvedMedia(NamedTuple):
     """None if it was not needed, or cannot be read."""
     sha256: bytes | None = None
     """Of media that was fetched for it."""
+    engine_name: str | None = None
+    """The engine's own name of an image."""
 
 
 class _Encoded(NamedTuple):
@@ -123,7 +128,9 @@ def read_inline(context: RequestContext, sources: Sequence[MediaSource], needs: 
     }
 
 
-def recall_inline(context: RequestContext, sources: Sequence[MediaSource]) -> Resolved | None:
+def recall_inline(
+    context: RequestContext, sources: Sequence[MediaSource], needs: Needs
+) -> Resolved | None:
     """Read the media in the request itself, up to 4 small images that the memo remembers.
 
     Return None for others. The event loop can do it. The header of a hostile image takes long to
@@ -139,7 +146,7 @@ def recall_inline(context: RequestContext, sources: Sequence[MediaSource]) -> Re
         header = context.memo.header_in_memory(context.space, digest)
         if header is None or header.width * header.height > _RECALLED_PIXELS:
             return None
-        found[source] = _hashed(context, source, header)
+        found[source] = _hashed(context, source, header, needs)
     return found
 
 
@@ -167,15 +174,20 @@ def _read(context: RequestContext, source: MediaSource, needs: Needs) -> Resolve
     header = _read_header(source.content()) if needs.sizes and is_image else None
     if is_pixels:
         return _Encoded(memoryview(source.content()), digest, header)
-    return _hashed(context, source, header)
+    return _hashed(context, source, header, needs)
 
 
 def _hashed(
-    context: RequestContext, source: MediaSource, header: ImageHeader | None
+    context: RequestContext, source: MediaSource, header: ImageHeader | None, needs: Needs
 ) -> ResolvedMedia:
     digest = source.digest(context.algorithm)
     item = context.item(None, "bytes", "", (), len(source.content()), digest)
-    return ResolvedMedia(item, header)
+    name = None
+    if needs.naming is not None and header is not None:
+        name = context.memo.engine_name(digest, needs.naming)
+        if name is None and (name := needs.naming.name(source.content(), header)) is not None:
+            context.memo.keep_engine_name(digest, needs.naming, name)
+    return ResolvedMedia(item, header, engine_name=name)
 
 
 def _read_header(body: bytearray) -> ImageHeader | None:
@@ -194,7 +206,7 @@ async def _finish(context: RequestContext, encoded: _Encoded) -> ResolvedMedia:
 async def _read_remote(context: RequestContext, source: MediaSource, needs: Needs) -> ResolvedMedia:
     is_image = source.modality == "image"
     if needs.sizes and is_image and needs.urls == "fetch":
-        return await _read_remote_image(context, source)
+        return await _read_remote_image(context, source, needs)
     is_pixels = is_image and context.pixels
     asked = JsonItem(kind="image" if is_pixels else "bytes", url=source.text)
     if needs.urls == "url":
@@ -218,9 +230,11 @@ async def _read_remote(context: RequestContext, source: MediaSource, needs: Need
     return ResolvedMedia(item, sha256=sha256.digest())
 
 
-async def _read_remote_image(context: RequestContext, source: MediaSource) -> ResolvedMedia:
+async def _read_remote_image(
+    context: RequestContext, source: MediaSource, needs: Needs
+) -> ResolvedMedia:
     """Return the image at a URL, from the memo if its host answers 304 Not Modified."""
-    image = _RemoteImage(context, source)
+    image = _RemoteImage(context, source, needs)
     if is_file_url(source.text):
         await read_url(context, source.text, image.take)
         return (await image.measure())[0]
@@ -232,8 +246,8 @@ async def _read_remote_image(context: RequestContext, source: MediaSource) -> Re
 class _RemoteImage:
     """The image at a URL, held as a whole: some formats have their orientation after the pixels."""
 
-    def __init__(self, context: RequestContext, source: MediaSource) -> None:
-        self._context, self._modality = context, source.modality
+    def __init__(self, context: RequestContext, source: MediaSource, needs: Needs) -> None:
+        self._context, self._modality, self._needs = context, source.modality, needs
         self._content = bytearray()
 
     async def recall(self, fetched: Fetched, /) -> ResolvedMedia | None:
@@ -246,7 +260,12 @@ class _RemoteImage:
             item = await recall_pixels(context, None, digest)
             return None if item is None else ResolvedMedia(item, header)
         item = context.item(None, "bytes", "", (), fetched.nbytes, digest, memo="hit")
-        return ResolvedMedia(item, header)
+        naming, name = self._needs.naming, None
+        if naming is not None and header.is_rgb is not None:
+            name = context.memo.engine_name(digest, naming)
+            if name is None:  # its content is needed for the name
+                return None
+        return ResolvedMedia(item, header, engine_name=name)
 
     def expect(self, nbytes: int, /) -> None:
         """Accept any length: the limit of fetches is checked before."""
@@ -259,8 +278,7 @@ class _RemoteImage:
     async def measure(self) -> tuple[ResolvedMedia, Digest]:
         """Return the image, and the digest of its file."""
         source = MediaSource(self._modality, "", is_url=False, content=self._content)
-        needs = Needs(sizes=True)
-        measured = await self._context.work.run(_read, self._context, source, needs)
+        measured = await self._context.work.run(_read, self._context, source, self._needs)
         if isinstance(measured, _Encoded):
             return await _finish(self._context, measured), measured.digest
         item = measured.item._replace(memo="miss")

@@ -113,7 +113,8 @@ def _measured(requested: RequestedEngine, model_type: str, resolved: ResolvedMed
     item = resolved.item
     size = MediaSize(width=width, height=height)
     is_of_file = item.kind == "bytes" and item.digest.algorithm == "blake3"
-    return Media(size, item.key, item.orientation, item.digest if is_of_file else None)
+    digest = item.digest if is_of_file else None
+    return Media(size, item.key, item.orientation, digest, resolved.engine_name)
 
 
 def _item(

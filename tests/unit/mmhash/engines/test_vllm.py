@@ -130,6 +130,39 @@ def test_encoded_images() -> None:
     assert named(plain, "0.27.0") != named(converted, "0.27.0")
 
 
+@pytest.mark.parametrize("version", ["0.27.0", "0.28.0", "0.30.0", "0.32.0", "0.33.0"])
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_an_image_that_the_server_decodes_is_named_by_its_file(version: str, mode: str) -> None:
+    background = [0, 0, 255]
+    io_config = {"image_mode": "RGB", "rgba_background_color": background}
+    media_io = {"image": {"rgba_background_color": background}}
+    options: dict[str, Any] = {
+        "model_id": "m",
+        "processor_kwargs": {"max_pixels": 4},
+        "media_io_kwargs": media_io,
+        "version": version,
+        "algorithm": "sha256",
+    }
+    media = EncodedMedia(PHOTO, b"png", None if mode == "RGB" else io_config)
+    (expected,) = vllm.identifiers("image", [media], **options)
+    assert vllm.image_identifier(b"png", is_rgb=mode == "RGB", **options) == expected
+
+
+def test_a_transparent_colour_is_converted_since_0_33() -> None:
+    def identifier(version: str, **facts: bool) -> str | None:
+        return vllm.image_identifier(b"png", model_id="m", version=version, **facts)
+
+    keyed = {"is_rgb": True, "is_keyed": True}
+    assert identifier("0.32.0", **keyed) == identifier("0.32.0", is_rgb=True)
+    assert identifier("0.33.0", **keyed) == identifier("0.33.0", is_rgb=False)
+
+
+def test_an_image_whose_name_depends_on_its_pixels_has_none() -> None:
+    assert vllm.image_identifier(b"png", is_rgb=True, model_id="m", version="0.26.0") is None
+    gray = {"image": {"image_mode": "L"}}
+    assert vllm.image_identifier(b"", is_rgb=True, model_id="m", media_io_kwargs=gray) is None
+
+
 def test_encoded_video() -> None:
     frames = np.zeros((2, 3), np.uint8)
     long, short = bytes(7), bytes(6)

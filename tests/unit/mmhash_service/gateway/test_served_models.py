@@ -39,12 +39,13 @@ VLLM = [
     ],
 )
 def test_a_list_of_models_has_names(status: int, body: bytes, names: set[str]) -> None:
-    assert read_model_list(status, body).keys() == names
+    assert read_model_list(status, body)[0].keys() == names
 
 
 def test_an_adapter_has_a_base_and_a_path() -> None:
     cards = [*VLLM, {"id": "odd", "root": 5, "parent": ["x"]}, {"id": "own", "root": "own"}]
-    listed = read_model_list(200, json.dumps({"data": cards}).encode())
+    listed, model_id = read_model_list(200, json.dumps({"data": cards}).encode())
+    assert model_id == VLLM[0]["root"]
     assert listed == {
         "qwen": None,
         "adapter": Adapter("qwen", "/adapters/1"),
