@@ -176,10 +176,7 @@ def test_a_file_has_the_settings_of_the_gateway_too(
 ) -> None:
     file = tmp_path / "settings.toml"
     monkeypatch.setenv("MMHASH_CONFIG", str(file))  # the option sets it, and this restores it
-    file.write_text(f"port = 1
-[gateway]
-{line}
-")
+    file.write_text(f"port = 1\n[gateway]\n{line}\n")
     arguments = ["gateway", "--check", "--worker", "http://a:1", "--config", str(file)]
     assert words in str(CliRunner().invoke(app, arguments).exception)
 
