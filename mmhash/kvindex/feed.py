@@ -88,9 +88,12 @@ class Feed:
         self._reset()
 
     def probe(self) -> None:
-        """Ask for what comes next: finds lost batches at the end, and a publisher that hangs."""
+        """Ask for what comes next: finds lost batches at the end, and a publisher that hangs.
+
+        This is not counted: an idle publisher is asked every few seconds.
+        """
         if self.answers and not self.is_replaying:
-            self._request(self._next or 0)
+            self._request(self._next or 0, is_probe=True)
 
     def live(self, number: int, payload: bytes) -> None:
         """Take a batch from the subscription."""
@@ -192,10 +195,11 @@ class Feed:
         self._waiting.append((number, payload))
         self._waiting_bytes += len(payload)
 
-    def _request(self, start: int) -> None:
+    def _request(self, start: int, *, is_probe: bool = False) -> None:
         """Ask for a replay; until it ends, what is published waits."""
         if self._replay is None:
             return
+        self.counts.replays += not is_probe
         self._start, self._hole, self._has_progress = start, None, False
         self.is_replaying = True
         self._replay(start)
