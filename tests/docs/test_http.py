@@ -1,4 +1,4 @@
-"""The examples of the pages of the HTTP calls, and the metrics of docs/observability.md."""
+"""The examples of the pages of the HTTP calls."""
 
 import json
 import re
@@ -16,7 +16,6 @@ from tests.support.service import serving
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = "".join((DOCS / f"{name}.md").read_text() for name in ("http", "annotate", "urls"))
-METRICS = (DOCS / "observability.md").read_text()
 EXAMPLES = re.findall(r"```console\n\$ (.*?)\n```\n\n```json\n(.*?)\n```", PAGE, re.DOTALL)
 FILES, IN_PLACE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
@@ -69,11 +68,3 @@ def test_there_is_an_example_of_each_call() -> None:
     # The probes are alike, metrics are no JSON, and /info changes with each setting and release.
     without = {"/live", "/health", "/metrics", "/info"}
     assert create_app().openapi()["paths"].keys() - shown == without
-
-
-def test_every_metric_is_in_the_table() -> None:
-    from mmhash_service.telemetry.metrics import REGISTRY
-
-    for family in REGISTRY.collect():
-        assert re.search(rf"^\| {family.name}(_total)? \| [a-z, ]*\| ", METRICS, re.MULTILINE)
-        assert f"| {family.documentation} |" in METRICS

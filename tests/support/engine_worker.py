@@ -3,9 +3,8 @@
 python -m tests.support.engine_worker NAME PORT [MODEL …]
 
 With models it lists them, and refuses requests for others, as vLLM does. Every request is echoed,
-so that a test sees what reached it. A body's member `mode` asks for a fault, `seconds` for a slow
-response, and `log` names a file that gets the `id` of each request. MMHASH_PLUGIN names what the
-plugin would do in it.
+so that a test sees what reached it. A body's member `mode` asks for a fault, and `seconds` for a slow
+response. MMHASH_PLUGIN names what the plugin would do in it.
 """
 
 import asyncio
@@ -13,7 +12,6 @@ import json
 import os
 import signal
 import sys
-from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -68,8 +66,6 @@ class Engine:
         elif asked.get("stream"):
             await self._stream(receive, send, mode)
         else:
-            if "log" in asked:
-                note(asked["log"], asked["id"])
             await asyncio.sleep(asked.get("seconds", 0))
             if scope["path"] not in _PROBES:
                 self.seen.append(scope["path"])
@@ -131,12 +127,6 @@ class Engine:
             await self._hang(receive)
             return
         await send({"type": "http.response.body", "body": b""})
-
-
-def note(log: str, number: int) -> None:
-    """Append the number of a request to a log."""
-    with Path(log).open("a") as file:
-        file.write(f"{number}\n")
 
 
 async def _live(receive: Receive, send: Send) -> None:

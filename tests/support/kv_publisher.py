@@ -118,13 +118,6 @@ class Publisher:
         with self._lock:
             self._pub.send_multipart(list(frames))
 
-    def forget(self, numbers: Iterable[int]) -> None:
-        """Forget batches: replays leave them out."""
-        with self._lock:
-            gone = set(numbers)
-            kept = [one for one in self._buffer if one[0] not in gone]
-            self._buffer = deque(kept, self._buffer.maxlen)
-
     def close(self) -> None:
         """Close its sockets; safe to call twice."""
         self._is_closing = True

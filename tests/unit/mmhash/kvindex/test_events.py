@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmhash.errors import InputTypeError, InputValueError
+from mmhash.errors import InputValueError
 from mmhash.kvindex.events import BlocksRemoved, BlocksStored, CacheCleared, parse_batch
 from tests.support.kv_publisher import NO_BATCHES, encode, stored
 
@@ -19,13 +19,6 @@ STORED = stored(1, 2, size=2, group_idx=0, session_id="s", extra_keys=[None, [["
 def test_anything_else_is_a_named_error(content: Any) -> None:
     with pytest.raises(InputValueError):
         parse_batch(msgspec.msgpack.encode(content))
-
-
-@pytest.mark.parametrize("payload", [None, "batch", [1.0, []], 5])
-def test_a_payload_is_bytes(payload: Any) -> None:
-    kind = type(payload).__name__
-    with pytest.raises(InputTypeError, match=f"^payload is bytes, not {kind}$"):
-        parse_batch(payload)
 
 
 @pytest.mark.parametrize(

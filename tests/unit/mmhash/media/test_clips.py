@@ -33,12 +33,6 @@ def test_others_are_refused(source: Any) -> None:
         mmhash.video(source)
 
 
-def test_an_empty_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "empty").touch()
-    with pytest.raises(InputValueError, match="empty"):
-        mmhash.audio(tmp_path / "empty")
-
-
 def test_errors_of_a_file_are_those_of_its_bytes(tmp_path: Path) -> None:
     path = tmp_path / "film.mp4"
     path.write_bytes(FILM)

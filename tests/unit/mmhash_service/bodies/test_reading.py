@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mmhash_service.bodies.reading import StallTimer
+from mmhash_service.bodies.reading import MIN_PROGRESS, StallTimer
 from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 from tests.support.images import encode_noise
@@ -64,9 +64,9 @@ def test_a_chunked_body_over_the_limit_is_refused(client: httpx.Client, limit: i
 
 
 def begin(server: Any, stack: ExitStack, body: bytes = b"half") -> socket.socket:
-    """A call of which only the head and a bit of the body have come."""
+    """A call of which only the head and a part of the body have come."""
     connection = stack.enter_context(socket.create_connection(server.address, timeout=60))
-    connection.sendall(HEAD + b"Content-Length: 1000\r\nExpect: 100-continue\r\n\r\n")
+    connection.sendall(HEAD + b"Content-Length: 9000\r\nExpect: 100-continue\r\n\r\n")
     assert connection.recv(1000).startswith(b"HTTP/1.1 100 ")  # it has been admitted
     connection.sendall(body)
     return connection
@@ -77,7 +77,7 @@ def test_a_body_that_comes_by_the_byte_is_refused() -> None:
         running(create_app(Settings(decoders=1, stall_timeout_s=0.3))) as server,
         ExitStack() as stack,
     ):
-        connection = begin(server, stack)
+        connection = begin(server, stack, bytes(MIN_PROGRESS))
         connection.settimeout(0.01)
         answer = b""
         while not answer:  # read first: after the answer, nothing more can be sent

@@ -1,7 +1,6 @@
 """The page's files as they are served; tests/browser has what they do in a browser."""
 
 import re
-from pathlib import Path
 
 import httpx
 import pytest
@@ -13,22 +12,12 @@ from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.http.gateway import create_gateway
 from mmhash_service.settings import Settings
 
-FOLDER = Path(__file__).parents[4] / "service" / "mmhash_service" / "page"
 TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-
-
-def test_every_file_of_the_folder_is_served() -> None:
-    assert {path.name for path in FILES.values()} == {path.name for path in FOLDER.iterdir()}
-    assert [FILES[url].name for url in ("/", "/prompt", "/fleet")] == [
-        "index.html",
-        "prompt.html",
-        "fleet.html",
-    ]
 
 
 @pytest.mark.parametrize("url", FILES)
