@@ -52,6 +52,11 @@ COMMANDS = {
         "run_gateway",
         "Forward requests to the workers that have their prefix cached.",
     ),
+    "picker": _Command(
+        "serve",
+        "run_picker",
+        "Choose the workers for the requests of an Envoy, as the gateway does.",
+    ),
     "health": _Command(
         "health", "check_health", "Check a server; exit with 0 if it responds with 200."
     ),

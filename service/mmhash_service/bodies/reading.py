@@ -40,10 +40,7 @@ async def read_body(
     A longer body than the limit is the problem `body-too-large`. A piece's memory is reused when
     `take` has returned.
     """
-    # All bodies pass here: a gateway or engine that decompresses one would see other bytes.
-    for name in COMPRESSION_HEADERS:
-        if request.headers.get(name, "identity").lower() != "identity":
-            raise Problem("unsupported-encoding")
+    refuse_compressed(request)  # all bodies pass here
     if (declared_length(request) or 0) > limit:
         raise too_large(limit)
     timer = StallTimer(stall_timeout_s)
@@ -60,6 +57,13 @@ async def read_body(
         request.scope[BODY_BYTES] = body.length
         metrics.BODY_BYTES.inc(body.length)
     return body.length
+
+
+def refuse_compressed(request: Request) -> None:
+    """Refuse a body that a gateway or an engine may decompress: it would see other bytes."""
+    for name in COMPRESSION_HEADERS:
+        if request.headers.get(name, "identity").lower() != "identity":
+            raise Problem("unsupported-encoding")
 
 
 def too_large(limit: int) -> Problem:

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from typing import Any
 
 from mmhash_service.gateway.fleet import Fleet
@@ -26,7 +27,7 @@ class Exchange:
     def __init__(self, fleet: Fleet, decision: Decision, worker: Worker) -> None:
         self.worker = worker
         self._fleet = fleet
-        prepared = self._prepared = decision.prepared
+        prepared = decision.prepared
         self._is_prompt = prepared.how != NO_PROMPT
         self._start_s = time.perf_counter()
         self._ranked = decision.workers[0]
@@ -35,17 +36,14 @@ class Exchange:
         self._prompt_tokens = prepared.plan.tokens if prepared.plan else self._new_tokens
         self._blocks = prepared.unheld_blocks(self._ranked)
         self._unnamed = prepared.unnamed
-
-    def facts(self) -> dict[str, Any]:
-        """Return what the access log tells of the route."""
-        prepared = self._prepared
-        return {
-            "worker": self.worker.url,
+        self.facts: dict[str, Any] = {
+            "worker": worker.url,
             "how": prepared.how,
             **({"reason": prepared.reason} if prepared.reason else {}),
             "prompt_tokens": prepared.plan.tokens if prepared.plan else None,
             "matched_tokens": self._ranked.matched_tokens,
         }
+        """What the access log tells of the route."""
 
     @contextmanager
     def computing(self) -> Iterator[None]:
@@ -76,6 +74,14 @@ class Exchange:
             metrics.GATEWAY_TOKENS.labels(url, "yes").inc(ranked.matched_tokens)
             metrics.GATEWAY_TOKENS.labels(url, "expected").inc(ranked.expected_tokens)
             metrics.GATEWAY_TOKENS.labels(url, "no").inc(self._new_tokens)
+
+    def moved_to(self, worker: Worker) -> "Exchange":
+        """End the request here, and return it with another worker, which has begun to respond."""
+        self.end(is_computed=False, is_complete=False)
+        moved = copy(self)
+        moved.worker = worker
+        with moved.computing():
+            return moved
 
     def end(self, *, is_computed: bool, is_complete: bool) -> None:
         """End the request; the blocks of a complete one count until their events have arrived.

@@ -13,7 +13,7 @@ from typing import Self
 from fastapi import Request
 from starlette.types import Receive, Scope, Send
 
-from mmhash.requests import COUNTING_PATHS, PATHS
+from mmhash.requests import PATHS
 from mmhash_service.bodies.reading import read_body
 from mmhash_service.gateway.connection import (
     BrokenError,
@@ -25,7 +25,7 @@ from mmhash_service.gateway.connection import (
     request_head,
 )
 from mmhash_service.gateway.exchange import Exchange
-from mmhash_service.gateway.request import RoutedRequest, read_request
+from mmhash_service.gateway.request import RoutedRequest, body_limit, has_prompt, read_request
 from mmhash_service.gateway.resources import GatewayResources
 from mmhash_service.gateway.router import Routing
 from mmhash_service.gateway.settings import GatewaySettings
@@ -83,12 +83,12 @@ class Proxy:
             raise Problem("not-found")
         with self._limits.admit(), ExitStack() as holding:
             held = holding.enter_context(self._limits.reserve())
-            is_prompt = request.method == "POST" and path in PATHS and path not in COUNTING_PATHS
+            is_prompt = has_prompt(request)
             routed = await self._read(request, held, is_prompt=is_prompt)
             routing = Routing(self._router, request, routed, held, is_prompt=is_prompt)
             with _ClientWatch(receive) as watch:
                 exchange, connection = await self._send(scope, routing)
-                scope[ROUTE] = exchange.facts()
+                scope[ROUTE] = exchange.facts
                 del routed, routing
                 if connection.has_sent:
                     holding.close()  # the response may take minutes
@@ -109,14 +109,9 @@ class Proxy:
             pieces.append(bytes(piece))
 
         settings = self._settings
-        content_type = request.headers.get("content-type", "")
-        limit = settings.max_body_bytes
-        # Engines read a body without a type as JSON, and the plan each of a prompt.
+        await read_body(request, body_limit(request, settings), take, settings.stall_timeout_s)
+        body, content_type = b"".join(pieces), request.headers.get("content-type", "")
         path = request.scope["path"]
-        if path in PATHS or not content_type or "json" in content_type.lower():
-            limit = settings.max_json_bytes
-        await read_body(request, limit, take, settings.stall_timeout_s)
-        body = b"".join(pieces)
         return await read_request(body, content_type, path, self._work, is_prompt=is_prompt)
 
     async def _send(self, scope: Scope, routing: Routing) -> tuple[Exchange, Connection]:

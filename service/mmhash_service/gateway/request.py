@@ -6,12 +6,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
+from fastapi import Request
 
 from mmhash import Digest
 from mmhash.prompts import Plan
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.planning import OpenedPlan
-from mmhash.requests import Document, MediaSource
+from mmhash.requests import COUNTING_PATHS, PATHS, Document, MediaSource
 from mmhash_service.gateway.expected import UnnamedBlocks, name_blocks
 from mmhash_service.gateway.served_models import requested_model
 from mmhash_service.gateway.worker_spec import EngineSpec
@@ -37,6 +38,7 @@ from mmhash_service.plan.media import (
 )
 from mmhash_service.plan.request import open_document, open_to_plan, plan_opened
 from mmhash_service.problems.problem import Problem
+from mmhash_service.settings import Settings
 
 if TYPE_CHECKING:
     from mmhash.prompts import Model
@@ -103,6 +105,20 @@ class RoutedRequest:
         known = self.media[needs]
         known |= await resolve(context, [one for one in sources if one not in known], needs)
         return known
+
+
+def body_limit(request: Request, settings: Settings) -> int:
+    """Return the bytes that a body may have: engines read one without a type as JSON too."""
+    content_type = request.headers.get("content-type", "")
+    is_json = not content_type or "json" in content_type.lower()
+    is_json |= request.scope["path"] in PATHS
+    return settings.max_json_bytes if is_json else settings.max_body_bytes
+
+
+def has_prompt(request: Request) -> bool:
+    """Return True for a request that an engine computes."""
+    path = request.scope["path"]
+    return request.method == "POST" and path in PATHS and path not in COUNTING_PATHS
 
 
 async def read_request(

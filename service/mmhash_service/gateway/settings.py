@@ -92,6 +92,20 @@ class GatewaySettings(SourcedSettings):
         description="The API key of the workers, sent in place of the clients' Authorization.",
     )
 
+    picker_certificate: Path | None = Field(
+        default=None,
+        description="Of the picker: a file with the certificate chain of its port, in PEM. Without "
+        "one, Envoy connects without TLS.",
+    )
+    picker_key: Path | None = Field(
+        default=None, description="Of the picker: a file with the certificate's key, in PEM."
+    )
+    picker_test_selection: bool = Field(
+        default=False,
+        description="Of the picker: limit a request to the workers in its header "
+        "`test-epp-endpoint-selection`, as conformance tests need.",
+    )
+
     def check_releases(self, engine_fallback: "Fallback | None") -> None:
         """Refuse a worker of a release that is not known: none of its requests would be planned."""
         for spec in map(parse_worker, filter(None, (*self.worker_list, self.worker_dns))):
@@ -143,6 +157,15 @@ class GatewaySettings(SourcedSettings):
         if key is not None:
             _key_value(key)
         return key
+
+    @model_validator(mode="after")
+    def _check_certificate(self) -> Self:
+        if (self.picker_certificate is None) != (self.picker_key is None):
+            raise ValueError("picker_certificate and picker_key are set together")
+        for path in filter(None, (self.picker_certificate, self.picker_key)):
+            if not path.is_file():
+                raise ValueError(f"not a file: {path}")
+        return self
 
     @model_validator(mode="after")
     def _check_sources(self) -> Self:

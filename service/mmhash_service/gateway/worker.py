@@ -11,7 +11,7 @@ from mmhash_service.gateway.discovery import Description, complete
 from mmhash_service.gateway.expected import NO_BLOCKS, ExpectedBlocks, SentBlocks, UnnamedBlocks
 from mmhash_service.gateway.naming import NameCheck
 from mmhash_service.gateway.settings import GatewaySettings
-from mmhash_service.gateway.worker_spec import WorkerSpec
+from mmhash_service.gateway.worker_spec import WorkerSpec, endpoint_of
 
 # The load of a request that runs, in tokens: it slows the computation of another prompt by as much
 # as these tokens of its own would.
@@ -40,6 +40,8 @@ class Worker:
         self.spec = spec
         self.url = spec.url
         self.host = httpx.URL(spec.url).host
+        self.endpoint = endpoint_of(spec.url)
+        """Its address and port, as Envoy names it; None if its URL has a name."""
         self.described = complete(spec, None, None)
         self.engine = spec.engine if spec.engine.name else None
         """Its engine as requests are prepared for it; None while it is not known."""

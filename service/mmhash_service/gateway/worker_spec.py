@@ -5,6 +5,7 @@ engines only for a worker that names its engine: with numpy they take 0.1 s of C
 """
 
 import re
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 import httpx
@@ -83,6 +84,17 @@ def parse_worker(text: str) -> WorkerSpec:
     return WorkerSpec(
         _checked_url(url), _engine_spec(named), named.get("events"), named.get("replay"), ranks
     )
+
+
+def endpoint_of(url: str) -> str | None:
+    """Return the address and port of a URL as IP:PORT, or None if it has a name for its host."""
+    parsed = httpx.URL(url)
+    try:
+        address = ip_address(parsed.host)
+    except ValueError:
+        return None
+    host = f"[{address}]" if address.version == 6 else str(address)
+    return f"{host}:{parsed.port or (443 if parsed.scheme == 'https' else 80)}"
 
 
 def check_release(spec: WorkerSpec, engine_fallback: "Fallback | None") -> None:

@@ -59,18 +59,23 @@ def _is_browser(scope: Scope) -> bool:
     return "text/html" in Headers(scope=scope).get("accept", "")
 
 
-def create_gateway(
-    settings: Settings, gateway: GatewaySettings, models: Models | None = None
-) -> Gateway:
-    """Create the application of `mmhash gateway`; the models are read if they are not given."""
-    resources = GatewayResources(settings, gateway, models, needs_workers=True)
+def own_routers() -> tuple[APIRouter, ...]:
+    """Return the routes of the gateway's own paths."""
     own_probes = APIRouter()
     own_probes.routes.extend(
         route
         for route in probes.router.routes
         if isinstance(route, APIRoute) and route.path in _PROBES
     )
-    routers = (own_probes, fleet.router, page.gateway_router)
+    return own_probes, fleet.router, page.gateway_router
+
+
+def create_gateway(
+    settings: Settings, gateway: GatewaySettings, models: Models | None = None
+) -> Gateway:
+    """Create the application of `mmhash gateway`; the models are read if they are not given."""
+    resources = GatewayResources(settings, gateway, models, needs_workers=True)
+    routers = own_routers()
     own_paths = paths_of(route for router in routers for route in router.routes)
     middleware = list_middleware(settings, own_paths | KNOWN_PATHS, page.GATEWAY_FILES.keys())
     endpoints = build_endpoints(resources, routers)

@@ -132,13 +132,18 @@ class ApiKeyMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it before its body is read."""
         if scope["type"] == "http" and scope["path"] not in self._open_paths:
-            text = Headers(scope=scope).get("authorization", "")
             # Those of the settings now: a reload replaces them.
             digests = Resources.of_app(scope["app"]).settings.api_key_digests
-            if not (text.startswith(_SCHEME) and _is_valid(text.removeprefix(_SCHEME), digests)):
+            if not is_authorized(scope["headers"], digests):
                 await problem_response("unauthorized")(scope, receive, send)
                 return
         await self._app(scope, receive, send)
+
+
+def is_authorized(headers: list[tuple[bytes, bytes]], digests: tuple[str, ...]) -> bool:
+    """Return True if a request has a valid key."""
+    text = Headers(raw=headers).get("authorization", "")
+    return text.startswith(_SCHEME) and _is_valid(text.removeprefix(_SCHEME), digests)
 
 
 def _is_valid(key: str, digests: tuple[str, ...]) -> bool:

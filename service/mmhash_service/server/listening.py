@@ -57,6 +57,21 @@ def listening(settings: Settings) -> Iterator[socket.socket]:
 
 
 @contextmanager
+def reserving(settings: Settings) -> Iterator[socket.socket]:
+    """Hold the port of the settings for servers that listen with SO_REUSEPORT, and keep others off.
+
+    A port that some such server has already would be shared with it unnoticed: so it is bound
+    alone first.
+    """
+    with listening(settings) as alone:
+        host, port = alone.getsockname()[:2]
+    with socket.socket(alone.family) as reserved:
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        reserved.bind((host, port))
+        yield reserved
+
+
+@contextmanager
 def listening_for_metrics(settings: Settings) -> Iterator[list[socket.socket]]:
     """Listen on the setting `metrics_port`, if it has a value."""
     if settings.metrics_port is None:

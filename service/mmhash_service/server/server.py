@@ -27,7 +27,12 @@ from mmhash_service.server import logs
 from mmhash_service.server.check import check_values
 from mmhash_service.server.graceful import Server
 from mmhash_service.server.hangup import Terminal
-from mmhash_service.server.listening import address_of, listening, listening_for_metrics
+from mmhash_service.server.listening import (
+    address_of,
+    listening,
+    listening_for_metrics,
+    reserving,
+)
 from mmhash_service.server.metrics_folder import hold, metrics_folder
 from mmhash_service.server.protocol import BoundedProtocol
 from mmhash_service.server.reload import read_again, reload
@@ -55,8 +60,10 @@ class _Received(NamedTuple):
     reloads: list[int]
 
 
-def serve(settings: Settings, create: Create = create_app) -> None:
+def serve(settings: Settings, create: Create = create_app, *, binds: bool = False) -> None:
     """Serve until SIGTERM, SIGINT or the end of the terminal, then finish the running requests.
+
+    An application that `binds` listens on the port itself, in each process: gRPC takes no socket.
 
     Another SIGHUP has the settings and models read again that server/reload.py names.
     """
@@ -65,10 +72,13 @@ def serve(settings: Settings, create: Create = create_app) -> None:
     check_values(settings)
     # Read here, so that one that cannot be read fails the start, and not each process.
     models = Models(settings.models)
-    with listening(settings) as listener, listening_for_metrics(settings) as more:
-        listeners = [listener, *more]
+    own = reserving if binds else listening
+    with own(settings) as listener, listening_for_metrics(settings) as more:
+        listeners = more if binds else [listener, *more]
         count = "1 process" if settings.processes == 1 else f"{settings.processes} processes"
         logger.info("running on %s with %s", address_of(settings, listener), count)
+        if binds:
+            settings = settings.model_copy(update={"port": listener.getsockname()[1]})
         if settings.processes == 1:
             _run_server(settings, partial(create, settings, models=models), listeners, received)
         else:

@@ -1,0 +1,126 @@
+"""Envoy's messages (ext_proc.proto): what a picker reads in them, and the answers that it gives.
+
+The names are those of the endpoint picker protocol of the Gateway API Inference Extension.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from fastapi import Response
+
+from mmhash_service.picker import ext_proc_pb2 as envoy
+
+Header = tuple[bytes, bytes]
+
+SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
+
+_DESTINATION = "x-gateway-destination-endpoint"
+_SERVED = f"{_DESTINATION}-served"
+_ENDPOINTS = "envoy.lb"
+_SUBSET = ("envoy.lb.subset_hint", f"{_DESTINATION}-subset")
+
+MAX_PIECE = 62_000
+"""The bytes of a body in one answer: Envoy takes at most 64 KiB with what surrounds them."""
+
+
+class Changes(NamedTuple):
+    """What a picker changes in a request."""
+
+    endpoints: Sequence[str]
+    """The workers as IP:PORT, the best one first."""
+    headers: Iterable[Header] = ()
+    removed: Iterable[bytes] = ()
+    body: bytes | None = None
+    """The body in place of the one that came; None leaves it."""
+
+
+def read_headers(message: Any) -> list[Header]:
+    """Return the headers of a message; newer releases of Envoy send values as raw bytes."""
+    return [(one.name, one.raw_value or one.value) for one in message.headers.headers]
+
+
+def read_subset(message: Any) -> frozenset[str] | None:
+    """Return the endpoints among which to choose: all if None."""
+    value = _metadata(message, *_SUBSET)
+    if value is None:
+        return None
+    names = [one.string_value for one in value.list_value.values] or value.string_value.split(",")
+    return frozenset(filter(None, map(str.strip, names)))
+
+
+def read_served(message: Any) -> str:
+    """Return the endpoint that Envoy sent a request to, or "" if it does not say."""
+    value = _metadata(message, _ENDPOINTS, _SERVED)
+    return "" if value is None else value.string_value
+
+
+def _metadata(message: Any, namespace: str, name: str) -> Any:
+    spaces = message.metadata_context.filter_metadata
+    if namespace not in spaces or name not in spaces[namespace].fields:
+        return None
+    return spaces[namespace].fields[name]
+
+
+def answer_headers(changes: Changes | None = None) -> Any:
+    """Answer the headers of a request; without changes its body decides."""
+    answer = envoy.ProcessingResponse(request_headers={})
+    if changes is not None:
+        _apply(changes, answer, answer.request_headers.response)
+    return answer
+
+
+def answer_buffered(changes: Changes) -> Any:
+    """Answer the body of a request that Envoy holds whole."""
+    answer = envoy.ProcessingResponse(request_body={})
+    response = answer.request_body.response
+    _apply(changes, answer, response)
+    if changes.body is not None:
+        response.body_mutation.body = changes.body
+    return answer
+
+
+def answer_streamed(body: bytes, *, ends: bool) -> Iterator[Any]:
+    """Answer the body of a request in pieces: Envoy forwards these, and nothing else."""
+    pieces = range(0, max(1, len(body)), MAX_PIECE)
+    for start in pieces:
+        answer = envoy.ProcessingResponse()
+        piece = answer.request_body.response.body_mutation.streamed_response
+        piece.body = body[start : start + MAX_PIECE]
+        piece.end_of_stream = ends and start == pieces[-1]
+        yield answer
+
+
+def answer_unchanged(part: str) -> Any:
+    """Answer another part of a request or a response, and leave it as it is."""
+    return envoy.ProcessingResponse(**{part: {}})
+
+
+def refuse(response: Response) -> Any:
+    """Have Envoy send a response in place of a worker's."""
+    answer = envoy.ProcessingResponse()
+    refused = answer.immediate_response
+    refused.status.code = response.status_code
+    refused.body = bytes(response.body)
+    for header in response.raw_headers:
+        if header[0] not in {b"content-length", b"connection"}:  # of the connection to the client
+            _set(refused.headers, header)
+    return answer
+
+
+def _apply(changes: Changes, answer: Any, response: Any) -> None:
+    endpoints = ",".join(changes.endpoints)
+    spaces = answer.dynamic_metadata.fields
+    spaces[_ENDPOINTS].struct_value.fields[_DESTINATION].string_value = endpoints
+    mutation = response.header_mutation
+    _set(mutation, (_DESTINATION.encode(), endpoints.encode()))
+    for header in changes.headers:
+        _set(mutation, header)
+    if changes.body is not None:
+        _set(mutation, (b"content-length", b"%d" % len(changes.body)))
+    mutation.remove_headers.extend(changes.removed)
+    response.clear_route_cache = True
+
+
+def _set(mutation: Any, header: Header) -> None:
+    option = mutation.set_headers.add(append_action=envoy.OVERWRITE_IF_EXISTS_OR_ADD)
+    option.header.name, option.header.raw_value = header

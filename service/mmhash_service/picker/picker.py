@@ -1,0 +1,268 @@
+"""The picker: a stream for each request of Envoy's, answered with the workers that may get it.
+
+The request is prepared and decided as the gateway does it, and counted for its worker until the
+stream ends. Envoy forwards it: retries, time-outs and connections to the workers are its own.
+"""
+
+import asyncio
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import grpc
+from fastapi import Request
+from starlette.datastructures import State
+
+from mmhash.engines.caller_fields import PEER_HEADERS
+from mmhash_service.bodies.reading import StallTimer, refuse_compressed, too_large
+from mmhash_service.gateway.exchange import Exchange
+from mmhash_service.gateway.request import body_limit, has_prompt, read_request
+from mmhash_service.gateway.resources import GatewayResources
+from mmhash_service.gateway.router import Decision, Routing
+from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.gateway.worker import Worker
+from mmhash_service.http.middleware import is_authorized
+from mmhash_service.http.problem_responses import response_to
+from mmhash_service.items.context import resolve_tenant
+from mmhash_service.limits.capacity import Admission
+from mmhash_service.limits.text import has_duplicates
+from mmhash_service.picker import ext_proc_pb2 as envoy
+from mmhash_service.picker import messages
+from mmhash_service.picker.messages import Changes
+from mmhash_service.problems.problem import Problem
+from mmhash_service.telemetry.tracing import id_of, request_id
+
+# The workers in an answer: the best one, and others for Envoy's retries.
+_MAX_ENDPOINTS = 4
+
+# The body, its text without callers' hashes, and the text with the picker's.
+_COPIES = 3
+
+_TEST_SELECTION = "test-epp-endpoint-selection"
+
+# The modes in which Envoy sends the whole body before it forwards any of it.
+_WHOLE = frozenset({envoy.BUFFERED, envoy.FULL_DUPLEX_STREAMED})
+
+
+class _GoneError(Exception):
+    """Envoy has ended the stream: with the response, or because the client left."""
+
+
+class _Body(NamedTuple):
+    text: bytes
+    has_trailers: bool = False
+
+
+class Picker:
+    """Answers the streams of one process."""
+
+    def __init__(self, resources: GatewayResources, gateway: GatewaySettings) -> None:
+        self.state = State({"resources": resources})  # requests find the resources by it
+        self._resources = resources
+        self._fleet = resources.fleet
+        self._authorization = gateway.authorization
+        self._takes_test_selection = gateway.picker_test_selection
+        self._waiting: set[asyncio.Task[Any] | None] = set()
+        self._is_stopping = False
+
+    def stop(self) -> None:
+        """End the streams that only wait for a response: Envoy forwards it without them."""
+        self._is_stopping = True
+        for task in list(self._waiting):
+            if task is not None:
+                task.cancel()
+
+    async def process(self, _requests: Any, stream: Any) -> None:
+        """Answer one stream, which is the context of a call of gRPC."""
+        try:
+            first = await _next(stream)
+            if first.WhichOneof("request") != "request_headers":
+                await _refuse_order(stream)
+            await self._process(stream, first)
+        except (_GoneError, asyncio.CancelledError):
+            pass  # without an answer, Envoy goes on as it does without a picker
+        except Problem as problem:
+            await stream.write(messages.refuse(response_to(problem)))
+        finally:
+            self._waiting.discard(asyncio.current_task())
+
+    async def _process(self, stream: Any, first: Any) -> None:
+        with ExitStack() as computing:
+            with self._resources.limits.reserve() as held:
+                exchange = await self._pick(stream, first, held, computing)
+            if self._is_stopping:
+                raise _GoneError
+            self._waiting.add(asyncio.current_task())
+            head = await _find(stream, "response_headers")
+        served = messages.read_served(head)
+        if served and served != exchange.worker.endpoint:
+            exchange = self._moved(exchange, served)
+        status = int(dict(messages.read_headers(head.response_headers)).get(b":status", b"0"))
+        exchange.answer(status)
+        try:
+            await stream.write(messages.answer_unchanged("response_headers"))
+            await _find(stream, "")
+        finally:
+            exchange.end(is_computed=status < 400, is_complete=status < 400)
+
+    async def _pick(
+        self, stream: Any, first: Any, held: Admission, computing: ExitStack
+    ) -> Exchange:
+        """Answer a request, and return it with its worker, as which it counts from now on."""
+        request = self._open(first)
+        mode = first.protocol_config.request_body_mode
+        has_body = mode in _WHOLE and not first.request_headers.end_of_stream
+        if has_body and mode == envoy.BUFFERED:
+            await stream.write(messages.answer_headers())
+        body = await self._read(stream, request, held, mode) if has_body else _Body(b"")
+        decision = await self._decide(first, request, body, held, has_body=has_body)
+        best = decision.best
+        if best is None:
+            raise Problem("no-workers")
+        workers = [self._fleet.workers[one.url] for one in decision.workers]
+        # Those of other engines would get a body that was prepared for the best one.
+        endpoints = [str(one.endpoint) for one in workers if one.engine == best.engine]
+        exchange = Exchange(self._fleet, decision, best)
+        computing.enter_context(exchange.computing())
+        text = decision.prepared.body
+        is_changed = text != body.text
+        removed = self._removed(request)
+        if is_changed and body.has_trailers:  # chunked: a body with a length has no trailers
+            removed.append(b"content-length")
+            is_changed = False
+        changes = Changes(
+            endpoints[:_MAX_ENDPOINTS], self._authorization, removed, text if is_changed else None
+        )
+        if has_body and mode == envoy.BUFFERED:
+            await stream.write(messages.answer_buffered(changes))
+            return exchange
+        await stream.write(messages.answer_headers(changes))
+        if has_body:
+            for piece in messages.answer_streamed(text, ends=not body.has_trailers):
+                await stream.write(piece)
+            if body.has_trailers:
+                await stream.write(messages.answer_unchanged("request_trailers"))
+        return exchange
+
+    def _open(self, first: Any) -> Request:
+        """Return a request whose headers have arrived, unless the gateway would refuse it."""
+        headers = messages.read_headers(first.request_headers)
+        pseudo = {name: value for name, value in headers if name.startswith(b":")}
+        headers = [header for header in headers if header[0] not in pseudo]
+        request_id.set(id_of(headers).decode())
+        if has_duplicates(headers):
+            raise Problem("duplicate-header")
+        path, _, query = pseudo.get(b":path", b"").partition(b"?")
+        scope = {
+            "type": "http",
+            "app": self,
+            "method": pseudo.get(b":method", b"").decode("latin-1"),
+            "path": unquote(path.decode("latin-1")),
+            "query_string": query,
+            "headers": headers,
+        }
+        request = Request(scope)
+        settings = self._resources.settings
+        if settings.api_key_digests and not is_authorized(headers, settings.api_key_digests):
+            raise Problem("unauthorized")
+        resolve_tenant(request, settings)
+        refuse_compressed(request)
+        return request
+
+    async def _read(self, stream: Any, request: Request, held: Admission, mode: int) -> _Body:
+        """Return the body, which Envoy sends whole before it forwards any of it."""
+        settings = self._resources.settings
+        limit = body_limit(request, settings)
+        pieces: list[bytes] = []
+        length = 0
+        with StallTimer(settings.stall_timeout_s) as timer:
+            while True:
+                message = await _next(stream)
+                part = message.WhichOneof("request")
+                if part == "request_trailers":
+                    return _Body(b"".join(pieces), has_trailers=True)
+                if part != "request_body":
+                    await _refuse_order(stream)
+                piece = message.request_body.body
+                length += len(piece)
+                if length > limit:
+                    raise too_large(limit)
+                held.hold(_COPIES * len(piece))
+                timer.count(len(piece))
+                pieces.append(piece)
+                if message.request_body.end_of_stream or mode == envoy.BUFFERED:
+                    return _Body(b"".join(pieces))
+
+    async def _decide(
+        self, first: Any, request: Request, body: _Body, held: Admission, *, has_body: bool
+    ) -> Decision:
+        path, work = request.scope["path"], self._resources.work
+        is_prompt = has_body and has_prompt(request)
+        content_type = request.headers.get("content-type", "")
+        routed = await read_request(body.text, content_type, path, work, is_prompt=is_prompt)
+        subset = messages.read_subset(first)
+        tested = self._test_selection(request)
+
+        def may_choose(worker: Worker) -> bool:
+            return (
+                worker.is_healthy
+                and worker.endpoint is not None
+                and (subset is None or _is_in(worker, subset))
+                and (tested is None or _is_in(worker, tested))
+            )
+
+        if tested is not None and not any(map(may_choose, self._fleet.workers.values())):
+            raise Problem("busy", reason=f"no worker is in {_TEST_SELECTION}")
+        return await Routing(
+            self._resources.router, request, routed, held,
+            is_prompt=is_prompt, may_choose=may_choose,
+        ).decide()  # fmt: skip
+
+    def _test_selection(self, request: Request) -> frozenset[str] | None:
+        """Return the endpoints in the header of conformance tests, if the setting allows it."""
+        text = request.headers.get(_TEST_SELECTION, "")
+        if not (self._takes_test_selection and text):
+            return None
+        return frozenset(one.strip() for one in text.split(","))
+
+    def _removed(self, request: Request) -> list[bytes]:
+        """Return the headers that a worker is not to get."""
+        removed = [name for name, _ in request.scope["headers"] if name.decode() in PEER_HEADERS]
+        if self._resources.settings.api_key_digests and not self._authorization:
+            removed.append(b"authorization")
+        return removed
+
+    def _moved(self, exchange: Exchange, served: str) -> Exchange:
+        """Return a request that Envoy sent to another worker than the best one."""
+        for worker in self._fleet.workers.values():
+            if worker.endpoint == served:
+                return exchange.moved_to(worker)
+        return exchange
+
+
+async def _next(stream: Any) -> Any:
+    message = await stream.read()
+    if message is grpc.aio.EOF:
+        raise _GoneError
+    return message
+
+
+async def _refuse_order(stream: Any) -> None:
+    code = grpc.StatusCode.INVALID_ARGUMENT
+    await stream.abort(code, "a request has headers, then a body, then trailers")
+
+
+async def _find(stream: Any, part: str) -> Any:
+    """Return the message with a part, and leave those before as they are."""
+    while True:
+        message = await _next(stream)
+        found = message.WhichOneof("request")
+        if found == part:
+            return message
+        if found is not None:
+            await stream.write(messages.answer_unchanged(found))
+
+
+def _is_in(worker: Worker, endpoints: frozenset[str]) -> bool:
+    endpoint = worker.endpoint or ""
+    return endpoint in endpoints or endpoint.rpartition(":")[0].strip("[]") in endpoints
