@@ -40,34 +40,7 @@ def extra_keys(
     hashed_after: Sequence[int] = (),
 ) -> list[ExtraKeys]:
     """Return the values that each whole block's key binds beside its tokens; see `block_keys`."""
-    extras, _ = find_extra_keys(
-        checks.token_list("tokens", tokens),
-        block_size,
-        version=version,
-        items=items,
-        cache_salt=cache_salt,
-        lora=lora,
-        lookahead=lookahead,
-        hashed_after=hashed_after,
-    )
-    return extras
-
-
-def find_extra_keys(
-    tokens: list[int],
-    block_size: int,
-    *,
-    version: str,
-    items: Sequence[Span | engine.Span],
-    cache_salt: str | None,
-    lora: Lora | None,
-    lookahead: int,
-    hashed_after: Sequence[int],
-) -> tuple[list[ExtraKeys], list[range]]:
-    """Return the extra keys of each block, and the runs of blocks with keys that are alike.
-
-    Blocks of such a run have only the key of the item around them.
-    """
+    tokens = checks.token_list("tokens", tokens)
     recipe = RELEASES.recipe(version)
     block_size = checks.whole("block_size", block_size, 1, checks.MAX_TOKENS)
     lookahead = checks.whole("lookahead", lookahead, 0, checks.MAX_TOKENS)
@@ -84,7 +57,7 @@ def find_extra_keys(
     )
     always = () if lora is None else (_lora_key(_check_lora(lora), recipe),)
     salt = _salt_keys(cache_salt, recipe)
-    extras, alike = _item_keys(found, always, recipe)
+    extras = _item_keys(found, always, recipe)
     if extras and salt:
         extras[0] = (*(extras[0] or ()), *salt)
     if lookahead:
@@ -93,32 +66,26 @@ def find_extra_keys(
             (extra, *tokens[end : end + lookahead])
             for extra, end in zip(extras, ends, strict=False)
         ]
-    return extras, alike
+    return extras
 
 
 def _item_keys(
     found: Iterator[tuple[list[Span], range]], always: tuple[Any, ...], recipe: Recipe
-) -> tuple[list[ExtraKeys], list[range]]:
-    """Return the keys of each block: those that it always has, and those of its items.
-
-    Also return the runs of blocks that are alike.
-    """
+) -> list[ExtraKeys]:
+    """Return the keys of each block: those that it always has, and those of its items."""
     extras: list[ExtraKeys] = []
-    alike: list[range] = []
     for items, starts in found:
         if not items:
             extras += repeat(always or None, len(starts))
         elif recipe.extra_keys == "tagged" and len(items) == 1 and not always:
             # The usual case without calls for each block, which would take four times as long.
             identifier, offset, _ = items[0]
-            if len(starts) > 2:  # the item may begin in the first block
-                alike.append(range(len(extras) + 1, len(extras) + len(starts)))
             extras += [(("mm", identifier, offset - start),) for start in starts]
         else:
             extras += [
                 (*always, *[_item_key(item, start, recipe) for item in items]) for start in starts
             ]
-    return extras, alike
+    return extras
 
 
 def _check_lora(lora: Any) -> Lora:

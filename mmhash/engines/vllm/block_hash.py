@@ -37,15 +37,15 @@ def _tuples(tokens: Sequence[int], length: int) -> list[tuple[int, ...]]:
     return [whole[stop - length : stop] for stop in stops]
 
 
-def pickled(value: Any) -> bytes:
+def _pickled(value: Any) -> bytes:
     """Return a pickle as the engine writes it; none is ever read."""
     return pickle.dumps(value, 5)
 
 
 _BLOCK_HASHES = {
-    "sha256": BlockHash(pickled, _sha256, _tuples, True),
+    "sha256": BlockHash(_pickled, _sha256, _tuples, True),
     "sha256_cbor": BlockHash(cbor.dumps, _sha256, cbor.int_arrays, True),
-    "xxhash": BlockHash(pickled, xxh3_128_digest, _tuples, False),
+    "xxhash": BlockHash(_pickled, xxh3_128_digest, _tuples, False),
     "xxhash_cbor": BlockHash(cbor.dumps, xxh3_128_digest, cbor.int_arrays, False),
 }
 

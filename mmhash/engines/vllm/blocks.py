@@ -1,22 +1,18 @@
 """The keys of vLLM's prefix cache: a chain over whole blocks of tokens and the items in them."""
 
 from collections.abc import Sequence
-from struct import Struct
-from typing import Any
 
 from mmhash.engines import cbor, checks, engine
 from mmhash.engines.vllm.block_extras import (
     ExtraKeys,
     Lora,
     copied_extra_keys,
-    find_extra_keys,
+    extra_keys,
 )
 from mmhash.engines.vllm.block_hash import (
     DEFAULT_ALGORITHM,
-    BlockHash,
     block_hash,
     copied_text,
-    pickled,
 )
 from mmhash.engines.vllm.block_items import Span
 from mmhash.engines.vllm.releases import LATEST, RELEASES
@@ -51,7 +47,7 @@ def block_keys(
     parent = none_hash(version=version, seed=seed, block_algorithm=block_algorithm)
     tokens = checks.token_list("tokens", tokens)
     block_size = checks.whole("block_size", block_size, 1, checks.MAX_TOKENS)
-    extras, alike = find_extra_keys(
+    extras = extra_keys(
         tokens,
         block_size,
         version=version,
@@ -61,48 +57,12 @@ def block_keys(
         lookahead=lookahead,
         hashed_after=hashed_after,
     )
-    arrays = hash_.arrays(tokens, block_size)
-    keys: list[bytes] = []
-    for run in alike if hash_.dumps is pickled else ():
-        first, last = run.start, run.stop
-        if arrays[first:last].count(arrays[first]) == len(run):
-            keys += _chain(hash_, parent, arrays[len(keys) : first], extras[len(keys) : first])
-            keys += _chain_alike(hash_, keys[-1], arrays[first], extras[first:last])
-            parent = keys[-1]
-    keys += _chain(hash_, parent, arrays[len(keys) :], extras[len(keys) :])
-    return keys
-
-
-def _chain(
-    hash_: BlockHash, parent: bytes, arrays: Sequence[Any], extras: Sequence[ExtraKeys]
-) -> list[bytes]:
-    """Return the keys of blocks, the first of which comes after `parent`."""
     keys = []
     dumps, digest = hash_.dumps, hash_.digest  # found once, not for each block
-    for array, extra in zip(arrays, extras, strict=False):
+    for array, extra in zip(hash_.arrays(tokens, block_size), extras, strict=False):
         parent = digest(dumps((parent, array, extra)))
         keys.append(parent)
     return keys
-
-
-def _chain_alike(hash_: BlockHash, parent: bytes, array: Any, extras: Sequence[Any]) -> list[bytes]:
-    """Return the keys of blocks in which one token repeats, and that begin after their item does.
-
-    Their pickles differ in the parent and in the item's distance, a negative int of 4 bytes. So
-    one pickle serves them all.
-    """
-    serialized = hash_.dumps((parent, array, extras[0]))
-    before, _, after = serialized.partition(parent)
-    between, _, end = after.rpartition(_int32(extras[0][0][2]))
-    digest = hash_.digest
-    keys = []
-    for ((_, _, distance),) in extras:
-        parent = digest(b"".join((before, parent, between, _int32(distance), end)))
-        keys.append(parent)
-    return keys
-
-
-_int32 = Struct("<i").pack
 
 
 def block_key(
