@@ -18,7 +18,6 @@ from mmhash.arguments import check_int
 from mmhash.errors import DeviceError, InputTypeError, InputValueError
 from mmhash.torch_tensor import DeviceBytes, is_tensor
 from mmhash.transport import ipc_driver
-from mmhash.transport.arguments import MAX_WORKERS, check_pool
 from mmhash.transport.cuda_tensor import IpcTensor, mappings, producer_tensor
 from mmhash.transport.handles import Grant, Handle
 from mmhash.transport.ledger import Ledger
@@ -28,61 +27,33 @@ from mmhash.view import View, view_of
 if TYPE_CHECKING:
     import torch
 
-MIB = 1 << 20
 # The driver shares memory in pages of this size: a smaller pool would expose its neighbours.
-PAGE = 2 * MIB
-
-_MAX_MIB = 1 << 20
-
-
-def budget(workers: int | None = None) -> int:
-    """Return the bytes of one worker's pool: MMHASH_POOL_MB divided by MMHASH_POOL_WORKERS."""
-    total = _setting("MMHASH_POOL_MB", 1024, _MAX_MIB) * MIB
-    workers = _setting("MMHASH_POOL_WORKERS", 1, 1 << 16) if workers is None else workers
-    check_int("workers", workers)
-    if workers > MAX_WORKERS:
-        raise InputValueError(f"a pool is divided among at most {MAX_WORKERS} workers")
-    if workers < 1:
-        raise InputValueError(f"a pool is divided among at least 1 worker, not {workers}")
-    share = total // workers // PAGE * PAGE
-    if share == 0:
-        raise InputValueError(
-            f"MMHASH_POOL_MB gives {workers} workers less than {PAGE // MIB} MiB each"
-        )
-    return share
-
-
-def _setting(name: str, default: int, limit: int) -> int:
-    text = os.environ.get(name, str(default))
-    if not (text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= limit):
-        raise InputValueError(f"{name} is a whole number from 1 to {limit}, not {text!r}")
-    return int(text)
+_PAGE = 2 << 20
 
 
 class FeaturePool:
     """Memory of one GPU, leased to features in slices; a process needs one for each device.
 
     A lease ends when each of `consumers` processes has closed the feature that it opened. A lease
-    older than `timeout` seconds is revoked when its room is needed.
+    older than `timeout_s` is revoked when its room is needed.
     """
 
     def __init__(
         self,
         device: int | None = None,
         *,
-        workers: int | None = None,
+        nbytes: int = 1 << 30,
         consumers: int = 1,
-        timeout: float = 60.0,
+        timeout_s: float = 60.0,
     ) -> None:
-        self.nbytes = budget(workers)
-        check_pool(self.nbytes, consumers, timeout)
+        self.nbytes = -(-check_int("nbytes", nbytes, 1) // _PAGE) * _PAGE
         if device is not None:
             check_int("device", device)
         self.device = ipc_driver.current_device() if device is None else device
         self._owner = os.getpid()
         self._base, memory = ipc_driver.allocate(self.device, self.nbytes)
         try:
-            self._ledger = Ledger(self.nbytes, memory, consumers=consumers, timeout=timeout)
+            self._ledger = Ledger(self.nbytes, memory, consumers=consumers, timeout_s=timeout_s)
             words = ctypes.addressof(ctypes.c_char.from_buffer(self._ledger.mapping))
             self._device_words = ipc_driver.register(self.device, words, len(self._ledger.mapping))
         except BaseException:
@@ -146,8 +117,8 @@ class FeaturePool:
         if not self._warned.is_set():
             self._warned.set()
             warnings.warn(
-                f"the pool of {self.nbytes // MIB} MiB has no slice of {tensor.nbytes} bytes:"
-                " tensors go through host memory until it has; MMHASH_POOL_MB makes it larger",
+                f"the pool of {self.nbytes} bytes has no slice of {tensor.nbytes}: tensors go"
+                " through host memory until it has; give it more with FeaturePool(nbytes=…)",
                 RuntimeWarning,
                 stacklevel=3,
             )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import NamedTuple
 
+from mmhash.arguments import check_int, check_seconds
 from mmhash.errors import InputValueError
 from mmhash.transport.handles import Grant
 from mmhash.transport.layout import (
@@ -43,11 +44,13 @@ class Ledger:
         memory: bytes = bytes(MEMORY_SIZE),
         *,
         consumers: int = 1,
-        timeout: float = 60.0,
+        timeout_s: float = 60.0,
         slots: int = MAX_SLOTS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if not 0 < consumers <= MAX_CONSUMERS:
+        # A lease that is never taken back would fill the pool.
+        self._timeout_s = check_seconds("timeout_s", timeout_s)
+        if not 0 < check_int("consumers", consumers) <= MAX_CONSUMERS:
             raise InputValueError(f"a pool has 1 to {MAX_CONSUMERS} consumers, not {consumers}")
         self._segment = Segment(SLOTS_OFFSET + slots * slot_size(consumers))
         header = HEADER.pack(MAGIC, slots, consumers, nbytes, memory)
@@ -56,7 +59,6 @@ class Ledger:
         self.layout = Layout.parse(self._segment.name, self.mapping)
         self._words = memoryview(self.mapping).cast("I")
         self._longs = memoryview(self.mapping).cast("Q")
-        self._timeout = timeout
         self._clock = clock
         self._lock = threading.Lock()
         self._generation = 0
@@ -137,7 +139,7 @@ class Ledger:
         self._words[offset // 4] = lease.generation
 
     def _collect(self) -> None:
-        oldest = self._clock() - self._timeout
+        oldest = self._clock() - self._timeout_s
         for lease in list(self._active.values()):
             first = self.layout.slot_offset(lease.slot) // 4
             if self._words[first + 1] != lease.generation:

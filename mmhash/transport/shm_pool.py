@@ -9,9 +9,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from mmhash.arguments import check_int
 from mmhash.errors import InputTypeError, TransportError
 from mmhash.forks import check_not_forked
-from mmhash.transport.arguments import check_pool
 from mmhash.transport.handles import Handle
 from mmhash.transport.ledger import Ledger
 from mmhash.transport.segments import Segment, map_shared
@@ -22,14 +22,13 @@ class SharedPool:
     """Shared memory of `nbytes`, leased to features in slices; a process needs one or a few.
 
     A lease ends when each of `consumers` processes has closed the feature that it opened. A lease
-    older than `timeout` seconds is revoked when its room is needed. Only the process that made the
+    older than `timeout_s` is revoked when its room is needed. Only the process that made the
     pool leases from it: a forked child makes its own.
     """
 
-    def __init__(self, nbytes: int, *, consumers: int = 1, timeout: float = 60.0) -> None:
-        check_pool(nbytes, consumers, timeout)
-        self.nbytes = nbytes
-        self._segment: _PoolSegment | None = _PoolSegment(nbytes, consumers, timeout)
+    def __init__(self, nbytes: int, *, consumers: int = 1, timeout_s: float = 60.0) -> None:
+        self.nbytes = check_int("nbytes", nbytes, 1)
+        self._segment: _PoolSegment | None = _PoolSegment(nbytes, consumers, timeout_s)
 
     def lease(self, item: Any) -> SharedTensor:
         """Copy an array, a tensor or bytes into a slice, or without room into a new segment."""
@@ -74,12 +73,14 @@ class SharedPool:
 class _PoolSegment:
     """The segment and the ledger of a pool, in one process."""
 
-    def __init__(self, nbytes: int, consumers: int, timeout: float) -> None:
+    def __init__(self, nbytes: int, consumers: int, timeout_s: float) -> None:
         self.owner = os.getpid()
         segment = Segment(nbytes)
         self.name = segment.name
         self.content = np.frombuffer(map_shared(segment.name), np.uint8)
-        self.ledger = Ledger(nbytes, segment.name.encode(), consumers=consumers, timeout=timeout)
+        self.ledger = Ledger(
+            nbytes, segment.name.encode(), consumers=consumers, timeout_s=timeout_s
+        )
         self.close = weakref.finalize(self, _close, self.owner, self.ledger, segment)
 
 

@@ -54,8 +54,6 @@ class Settings(SourcedSettings):
             "MMHASH_CACHE_DIR",
             "MMHASH_ENGINE_API_KEY",
             "MMHASH_PLUGIN",
-            "MMHASH_POOL_MB",
-            "MMHASH_POOL_WORKERS",
             "MMHASH_VECTORS",
         }
     )

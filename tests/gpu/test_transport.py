@@ -90,7 +90,7 @@ for line in sys.stdin:
 PRODUCER = """
 import json, sys, torch, mmhash
 from mmhash.transport import FeaturePool
-pool = FeaturePool(0, workers=16)
+pool = FeaturePool(0, nbytes=64 << 20)
 values = torch.arange(1 << 22, dtype=torch.int32, device="cuda")
 leased = [pool.lease(values), pool.lease(values + 1)]
 print(json.dumps([[one.handle() for one in leased], str(mmhash.key(values)), str(mmhash.key(values + 1))]), flush=True)
@@ -130,12 +130,11 @@ def consumer() -> Iterator[Consumer]:
 
 
 @pytest.fixture
-def make_pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., FeaturePool]]:
+def make_pool() -> Iterator[Callable[..., FeaturePool]]:
     made = []
 
     def make(mib: int = 128, **options: Any) -> FeaturePool:
-        monkeypatch.setenv("MMHASH_POOL_MB", str(mib))
-        made.append(FeaturePool(0, **options))
+        made.append(FeaturePool(0, nbytes=mib << 20, **options))
         return made[-1]
 
     yield make
@@ -180,7 +179,7 @@ def test_64_items_behind_one_handle(make_pool: Any) -> None:
 
 
 def test_reconstruct_and_borrow(consumer: Consumer, make_pool: Any) -> None:
-    pool = make_pool(timeout=600)
+    pool = make_pool(timeout_s=600)
     values = NOISE[: 6 * MIB].view(torch.bfloat16).reshape(3, 1024, 1024).cuda()
     leased = pool.lease(values)
     device, key = consumer.ask("reconstruct", leased[1:].handle())
@@ -203,7 +202,7 @@ def test_a_pool_that_is_full_lends_host_memory_and_says_so_once(
     with warnings.catch_warnings(record=True) as result:
         warnings.simplefilter("always")
         spilled = [pool.lease(values), pool.lease(values)]
-    assert ["MMHASH_POOL_MB" in str(warning.message) for warning in result] == [True]
+    assert ["FeaturePool(nbytes=" in str(warning.message) for warning in result] == [True]
     assert all(isinstance(one, SharedTensor) for one in spilled)
     handles = [one.handle() for one in spilled]
     del spilled

@@ -35,7 +35,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def ledger(clock: Clock) -> Iterator[Ledger]:
-    made = Ledger(64 * KIB, consumers=2, timeout=10, slots=100, clock=clock)
+    made = Ledger(64 * KIB, consumers=2, timeout_s=10, slots=100, clock=clock)
     yield made
     made.close()
 

@@ -78,7 +78,7 @@ def test_a_tensor_of_it_is_a_copy(pool: SharedPool) -> None:
 
 
 def test_a_late_reader_gets_an_error_and_no_bytes() -> None:
-    pool = SharedPool(64 * KIB, timeout=0)
+    pool = SharedPool(64 * KIB, timeout_s=1e-9)
     late = SharedTensor.open(pool.lease(NOISE).handle())
     again = SharedTensor.open(late.handle())
     assert mmhash.key(late) == mmhash.key(NOISE)
