@@ -65,7 +65,7 @@ class Hasher:
         threads: The number of threads that an update may use.
 
     >>> hasher = mmhash.Hasher(b"ab")
-    >>> hasher.update(b"c").hexdigest() == mmhash.digest(b"abc").hexdigest()
+    >>> hasher.update(b"c").hexdigest() == mmhash.digest(b"abc").hex()
     True
     >>> mmhash.Hasher("xxh3").digest_size
     16

@@ -3,13 +3,10 @@
 import builtins
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Self
 
 from mmhash.algorithms import ALGORITHMS, DIGEST_SIZE, Algorithm, check_algorithm
 from mmhash.errors import InputTypeError, InputValueError
-
-if TYPE_CHECKING:
-    from pydantic_core import CoreSchema
 
 __all__ = ["ALGORITHMS", "DIGEST_SIZE", "Algorithm", "Digest", "check_algorithm"]
 
@@ -22,8 +19,7 @@ class Digest:
     """The value of a hash: the algorithm's name and the bytes.
 
     Digests can be compared, sorted and used in sets. `str()` returns `blake3:<hex>`, which
-    `parse()` reads. A field of a pydantic model may be a Digest; for `json.dumps`, give
-    `default=str`.
+    `parse()` reads. For `json.dumps`, give `default=str`.
 
     Args:
         algorithm: `"blake3"` or `"xxh3"`.
@@ -32,10 +28,6 @@ class Digest:
     >>> digest = mmhash.digest(b"abc")
     >>> digest
     Digest.parse('blake3:6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85')
-    >>> f"{digest:x}" == digest.hexdigest()
-    True
-    >>> f"{digest:.8x}"  # the first 8 digits
-    '6437b3ac'
     >>> json.dumps({"digest": digest}, default=str)[:32]
     '{"digest": "blake3:6437b3ac38465'
     """
@@ -50,10 +42,6 @@ class Digest:
 
     def hex(self) -> str:
         """Return the bytes as lower-case hex, as `b3sum` prints them."""
-        return self.bytes.hex()
-
-    def hexdigest(self) -> str:
-        """Return the same as `hex()`: the name that hashlib has for it."""
         return self.bytes.hex()
 
     @property
@@ -98,31 +86,6 @@ class Digest:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}.parse({str(self)!r})"
-
-    def __format__(self, spec: str) -> str:
-        """Format the hex digits if `spec` ends with `x` or `X`, else the text of `str()`."""
-        if spec.endswith("x"):
-            return format(self.hex(), spec[:-1])
-        if spec.endswith("X"):
-            return format(self.hex().upper(), spec[:-1])
-        return format(str(self), spec)
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> "CoreSchema":
-        """Describe the type to pydantic: a Digest, or its text, which is also its form in JSON."""
-        from pydantic_core import core_schema  # noqa: PLC0415  (only pydantic calls this)
-
-        text = core_schema.no_info_after_validator_function(
-            cls.parse, core_schema.str_schema(pattern=r"^[a-z0-9]+:[0-9a-fA-F]+$")
-        )
-        return core_schema.json_or_python_schema(
-            text,
-            core_schema.union_schema([core_schema.is_instance_schema(cls), text]),
-            serialization=core_schema.to_string_ser_schema(),
-        )
-
-    def __bytes__(self) -> builtins.bytes:
-        return self.bytes
 
 
 _set_algorithm = vars(Digest)["algorithm"].__set__
