@@ -1,21 +1,38 @@
 """Checks of arguments: a value is returned, or its error names the argument.
 
-The engines' functions take numpy's numbers too, and check more: engines/checks.py.
+The engines' functions check lists and tokens too: engines/checks.py.
 """
 
 import math
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 from mmhash.errors import InputTypeError, InputValueError, shown
 
 
-def check_int(name: str, value: Any, least: int | None = None) -> int:
-    """Return an int that is at least `least`; a bool is not one."""
-    if isinstance(value, bool) or not isinstance(value, int):
+def check_int(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
+    """Return an int within bounds; numpy's integers are some, a bool is none."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise InputTypeError(f"{name} is an int, not {type(value).__name__}")
-    if least is not None and value < least:
-        raise InputValueError(f"{name} is at least {least}, not {shown(value)}")
+    number = int(value)
+    if least is not None and number < least:
+        raise InputValueError(f"{name} is at least {least}, not {shown(number)}")
+    if most is not None and number > most:
+        raise InputValueError(f"{name} is at most {most}, not {shown(number)}")
+    return number
+
+
+def check_bool(name: str, value: Any) -> bool:
+    """Return a bool."""
+    if not isinstance(value, bool):
+        raise InputTypeError(f"{name} is True or False, not {type(value).__name__}")
+    return value
+
+
+def check_bytes(name: str, value: Any) -> bytes:
+    """Return bytes."""
+    if not isinstance(value, bytes):
+        raise InputTypeError(f"{name} is bytes, not {type(value).__name__}")
     return value
 
 
@@ -35,11 +52,11 @@ def check_text(name: str, value: Any) -> str:
     return str(value)
 
 
-def check_optional_str(name: str, value: Any) -> str | None:
-    """Return a str or None."""
+def check_optional_text(name: str, value: Any) -> str | None:
+    """Return a str that UTF-8 can encode, or None."""
     if value is not None and not isinstance(value, str):
         raise InputTypeError(f"{name} is a str or None, not {type(value).__name__}")
-    return value
+    return None if value is None else check_text(name, value)
 
 
 def check_seconds(name: str, value: Any, most: float = math.inf) -> float:

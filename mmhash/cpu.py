@@ -6,8 +6,9 @@ from functools import cache
 from typing import Self
 
 from mmhash.algorithms import ALGORITHM_SPECS, Algorithm, check_algorithm
+from mmhash.arguments import check_int
 from mmhash.digest import Digest, unchecked_digest
-from mmhash.errors import InputTypeError, InputValueError
+from mmhash.errors import InputTypeError
 from mmhash.forks import check_not_forked
 from mmhash.states import FlatBuffer, cpu_count
 
@@ -38,11 +39,7 @@ def hash_raw(data: FlatBuffer, algorithm: Algorithm, threads: int | None = None)
 def _check_threads(threads: int | None, nbytes: int) -> int:
     if threads is None:
         return 1 if nbytes < PARALLEL_FROM else cpu_count()
-    if isinstance(threads, bool) or not isinstance(threads, int):
-        raise InputTypeError(f"threads is an int or None, not {type(threads).__name__}")
-    if threads < 1:
-        raise InputValueError(f"threads is at least 1, not {threads}")
-    return threads
+    return check_int("threads", threads, 1)
 
 
 @cache

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mmhash.digest import Digest
-from mmhash.errors import InputTypeError, InputValueError, LimitError, MMHashError, shown
+from mmhash.errors import InputTypeError, InputValueError, LimitError, MMHashError
 from mmhash.torch_tensor import is_tensor
 
 MAX_TOKENS = 1 << 24
@@ -39,53 +39,6 @@ def readable(what: str) -> Iterator[None]:
         np.ma.MAError,
     ) as error:
         raise InputTypeError(f"{what} cannot be read: {str(error)[:200]}") from error
-
-
-def text(name: str, value: Any) -> str:
-    """Return a str that UTF-8 can encode."""
-    if not isinstance(value, str):
-        raise InputTypeError(f"{name} is a str, not {type(value).__name__}")
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise InputValueError(
-                f"{name} has a lone surrogate: {name} is not text that UTF-8 can encode"
-            ) from None
-    return value
-
-
-def optional_text(name: str, value: Any) -> str | None:
-    """Return a str that UTF-8 can encode, or None."""
-    if value is not None and not isinstance(value, str):
-        raise InputTypeError(f"{name} is a str or None, not {type(value).__name__}")
-    return None if value is None else text(name, value)
-
-
-def whole(name: str, value: Any, least: int | None = 0, most: int | None = None) -> int:
-    """Return an int within bounds; a numpy integer is one, a bool or a float is not."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise InputTypeError(f"{name} is an int, not {type(value).__name__}")
-    number = int(value)
-    if least is not None and number < least:
-        raise InputValueError(f"{name} is at least {least}, not {shown(number)}")
-    if most is not None and number > most:
-        raise InputValueError(f"{name} is at most {most}, not {shown(number)}")
-    return number
-
-
-def flag(name: str, value: Any) -> bool:
-    """Return a bool."""
-    if not isinstance(value, (bool, np.bool_)):
-        raise InputTypeError(f"{name} is True or False, not {type(value).__name__}")
-    return bool(value)
-
-
-def content(name: str, value: Any) -> bytes:
-    """Return bytes."""
-    if not isinstance(value, bytes):
-        raise InputTypeError(f"{name} is bytes, not {type(value).__name__}")
-    return value
 
 
 def key(function: str, value: Any) -> Digest:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64, xxh3_64_hexdigest, xxh3_64_intdigest
 
+from mmhash.arguments import check_bool, check_int, check_text
 from mmhash.cpu import Hasher, hash_bytes
 from mmhash.digest import Digest
 from mmhash.engines import checks, engine
@@ -85,7 +86,7 @@ def mm_hash(decoded: Any, *, version: str = LATEST) -> str:
 def url_hash(url: str, *, version: str = LATEST) -> str:
     """Return the hash of an item that the frontend does not decode: the hash of its URL."""
     RELEASES.recipe(version)
-    return xxh3_64_hexdigest(checks.text("url", url).encode())
+    return xxh3_64_hexdigest(check_text("url", url).encode())
 
 
 @checks.readable("data")
@@ -124,7 +125,7 @@ def image_uuid(image: Any, *, version: str = LATEST) -> str:
 def uuid(mm_hash: str, *, version: str = LATEST) -> str:
     """Return a hash as Dynamo sends it to vLLM: its first 16 digits, then 48 zeros."""
     RELEASES.recipe(version)
-    mm_hash = checks.text("mm_hash", mm_hash)
+    mm_hash = check_text("mm_hash", mm_hash)
     if _HEX_16.match(mm_hash) is None:
         raise InputValueError(f"mm_hash starts with 16 hex digits, not {mm_hash[:16]!r}")
     return mm_hash[:16] + "0" * 48
@@ -176,8 +177,8 @@ def block_keys(
     early. With `eagle` a block also covers the first token of the next.
     """
     RELEASES.recipe(version)
-    block_size = checks.whole("block_size", block_size, 1, (1 << 32) - 1)
-    eagle = checks.flag("eagle", eagle)
+    block_size = check_int("block_size", block_size, 1, (1 << 32) - 1)
+    eagle = check_bool("eagle", eagle)
     data = _u32s(tokens).tobytes()
     seed = _seed(lora, cache_salt)
     window = 4 * (block_size + eagle)
@@ -216,7 +217,7 @@ def _pad(mm_hash: int) -> int:
 
 
 def _leading_u64(mm_hash: str) -> int:
-    mm_hash = checks.text("mm_hash", mm_hash)
+    mm_hash = check_text("mm_hash", mm_hash)
     try:
         return int(mm_hash[:16], 16)
     except ValueError:
@@ -231,7 +232,7 @@ def _spans(spans: Any) -> list[RoutingSpan]:
         if not isinstance(span, RoutingSpan):
             raise InputTypeError(f"spans holds RoutingSpans, not {type(span).__name__}")
         found[index] = span._replace(
-            offset=checks.whole("offset", span.offset), length=checks.whole("length", span.length)
+            offset=check_int("offset", span.offset, 0), length=check_int("length", span.length, 0)
         )
     return found
 
@@ -254,7 +255,7 @@ def _places(span: RoutingSpan, count: int) -> Sequence[int]:
 def _seed(lora: str | None, cache_salt: str | None) -> int:
     seed = _SEED
     for name, value, inner_seed in (("lora", lora, 0), ("cache_salt", cache_salt, 1)):
-        text = "" if value is None else checks.text(name, value)
+        text = "" if value is None else check_text(name, value)
         if text:  # Dynamo treats an empty name as none
             seed += xxh3_64_intdigest(text.encode(), inner_seed)
     return seed % (1 << 64)
@@ -286,7 +287,7 @@ def _u32s(tokens: Any) -> npt.NDArray[np.uint32]:
 
 
 def _u64(name: str, mm_hash: str) -> int:
-    mm_hash = checks.text(name, mm_hash)
+    mm_hash = check_text(name, mm_hash)
     if _HEX_16.fullmatch(mm_hash) is None:
         raise InputValueError(f"{name}: a hash is 16 hex digits, not {mm_hash[:40]!r}")
     return int(mm_hash, 16)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from mmhash.arguments import check_int, check_text
 from mmhash.digest import Digest
 from mmhash.engines import checks, dynamo, sglang, trtllm, vllm
 from mmhash.engines.engine import Engine, RequestFields, Step
@@ -29,7 +30,7 @@ def find(text: str, *, engine_fallback: Fallback | None = None) -> tuple[Engine,
     An unknown release is an error; with `engine_fallback="nearest-older"` the result has the
     newest known release before it, whose recipe is the best guess.
     """
-    name, _, version = checks.text("an engine", text).partition("@")
+    name, _, version = check_text("an engine", text).partition("@")
     engine = _BY_NAME.get(name)
     if engine is None:
         raise InputValueError(f"no engine {name[:40]!r}: known are {', '.join(_BY_NAME)}")
@@ -43,7 +44,7 @@ def split_names(engines: str | Iterable[str]) -> tuple[str, ...]:
     True
     """
     texts = [engines] if isinstance(engines, str) else checks.iterated("engines", engines)
-    names = [name for text in texts for name in checks.text("an engine", text).split(",") if text]
+    names = [name for text in texts for name in check_text("an engine", text).split(",") if text]
     return tuple(dict.fromkeys(names))
 
 
@@ -73,7 +74,7 @@ def request_fields(
     '0f3e80300d68299e'
     """
     found, version = find(engine, engine_fallback=engine_fallback)
-    orientation = checks.whole("exif_orientation", exif_orientation, 1, 8)
+    orientation = check_int("exif_orientation", exif_orientation, 1, 8)
     key = checks.key("request_fields", key)
     return found.request_fields(found.name_item(key, version, orientation=orientation), version)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from mmhash.engines.checks import text
+from mmhash.arguments import check_optional_text, check_text
 from mmhash.errors import InputValueError
 
 Recipe = TypeVar("Recipe")
@@ -49,7 +49,7 @@ class Releases(Generic[Recipe]):
     def recipe(self, version: str) -> Recipe:
         """Return the recipe of a release; an unknown release is an error that lists the known."""
         if type(version) is not str:
-            version = text("version", version)
+            version = check_text("version", version)
         engine, at, _ = version.rpartition("@")
         if at and engine != self.engine:
             raise InputValueError(f"{version[:40]!r} is not a release of {self.engine}")
@@ -65,7 +65,7 @@ class Releases(Generic[Recipe]):
         An unknown release is an error, unless `engine_fallback` is "nearest-older" and an older
         release is known.
         """
-        fallback = None if engine_fallback is None else text("engine_fallback", engine_fallback)
+        fallback = check_optional_text("engine_fallback", engine_fallback)
         if fallback not in {None, "nearest-older"}:
             raise InputValueError("engine_fallback is None or 'nearest-older'")
         wanted = _parse(version)

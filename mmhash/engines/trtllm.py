@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from blake3 import blake3
 
+from mmhash.arguments import check_bytes, check_optional_text, check_text
 from mmhash.digest import Digest
 from mmhash.engines import checks
 from mmhash.engines.engine import Engine, Step, caller_field, hash_field
@@ -85,7 +86,7 @@ class Video:
             raise InputTypeError(f"metadata is a dict, not {type(self.metadata).__name__}")
         if self.audio is not None and not isinstance(self.audio, Audio):
             raise InputTypeError(f"audio is an Audio or None, not {type(self.audio).__name__}")
-        checks.optional_text("raw_bytes_hash", self.raw_bytes_hash)
+        check_optional_text("raw_bytes_hash", self.raw_bytes_hash)
 
 
 @checks.readable("the item")
@@ -96,7 +97,7 @@ def mm_hash(item: Any, *, uuid: str | None = None, version: str = LATEST) -> str
     tuple or dict of those. A `uuid` does not replace the content: the hash covers both.
     """
     tag = RELEASES.recipe(version)
-    uuid = checks.optional_text("uuid", uuid)
+    uuid = check_optional_text("uuid", uuid)
     state = blake3()
     for piece in _content(item, tag) if uuid is None else _marked(uuid, _content(item, tag)):
         state.update(piece)
@@ -128,12 +129,12 @@ def int32s(digest: str | bytes | Digest) -> list[int]:
     """Return a 256-bit hash as the engine's KV cache has it: 8 signed numbers, each big-endian."""
     match digest:
         case str():
-            digest = checks.text("digest", digest)
+            digest = check_text("digest", digest)
             if _HEX.fullmatch(digest) is None:
                 raise InputValueError(f"digest is 64 hex digits, not {digest[:80]!r}")
             raw = bytes.fromhex(digest)
         case bytes():
-            raw = checks.content("digest", digest)
+            raw = check_bytes("digest", digest)
         case Digest():
             raw = digest.bytes
         case _:

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mmhash.arguments import check_int, check_optional_str, check_str
+from mmhash.arguments import check_int, check_optional_text, check_str
 from mmhash.errors import InputValueError, LimitError, TransportError
 from mmhash.kvindex.events import Batch
 from mmhash.kvindex.feed import Feed
@@ -47,8 +47,8 @@ class Worker:
     def __post_init__(self) -> None:
         check_str("url", self.url)
         check_str("events", self.events)
-        check_optional_str("replay", self.replay)
-        check_optional_str("engine", self.engine)
+        check_optional_text("replay", self.replay)
+        check_optional_text("engine", self.engine)
         check_int("ranks", self.ranks)
         if not 1 <= self.ranks <= MAX_RANKS:
             raise InputValueError(f"a worker has 1 to {MAX_RANKS} ranks, not {self.ranks}")

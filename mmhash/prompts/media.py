@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping
 from io import BufferedReader, BytesIO
 from typing import Any, Literal, NamedTuple
 
-from mmhash.arguments import check_number
+from mmhash.arguments import check_int, check_number
 from mmhash.digest import Digest
-from mmhash.engines.checks import whole
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.framing import frame
 from mmhash.hashing import digest
@@ -105,12 +104,12 @@ def _check_media(media: Any, modality: Modality) -> None:
         raise InputTypeError(f"size of a Media is a MediaSize, not {type(size).__name__}")
     if not isinstance(media.key, Digest):
         raise InputTypeError(f"key of a Media is a Digest, not {type(media.key).__name__}")
-    whole("exif_orientation", media.exif_orientation, 1, 8)
+    check_int("exif_orientation", media.exif_orientation, 1, 8)
     least_side = 0 if modality == "audio" else 1
-    whole("width", size.width, least_side)
-    whole("height", size.height, least_side)
-    whole("frames", size.frames)
-    whole("samples", size.samples)
+    check_int("width", size.width, least_side)
+    check_int("height", size.height, least_side)
+    check_int("frames", size.frames, 0)
+    check_int("samples", size.samples, 0)
     if size.fps is not None:
         check_number("fps", size.fps)
     if not isinstance(size.times, tuple):

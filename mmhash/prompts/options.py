@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from mmhash.arguments import check_choice, check_int, check_optional_str
+from mmhash.arguments import check_choice, check_int, check_optional_text
 from mmhash.engines.engine import Server
 from mmhash.errors import InputTypeError
 from mmhash.framing import tenant_key
@@ -36,7 +36,7 @@ class PlanOptions:
         if self.block_size is not None:
             check_int("block_size", self.block_size, 1)
         for name in ("lora_path", "model_id", "chat_template"):
-            check_optional_str(name, getattr(self, name))
+            check_optional_text(name, getattr(self, name))
         if self.groups is not None:
             if not isinstance(self.groups, (list, tuple)):
                 raise InputTypeError(f"groups is a list, not {type(self.groups).__name__}")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from mmhash.arguments import check_int
 from mmhash.engines import checks
 from mmhash.engines.releases import is_since
 from mmhash.engines.sglang.releases import LATEST, RELEASES
@@ -155,10 +156,7 @@ def _has_rows(grid: Any) -> bool:
 
 def _numbers(grid: Any) -> list[list[int]]:
     try:
-        return [
-            [checks.whole("a grid", number, None) for number in _listed(row)]
-            for row in _listed(grid)
-        ]
+        return [[check_int("a grid", number) for number in _listed(row)] for row in _listed(grid)]
     except InputTypeError:
         raise InputValueError("a grid has a row of whole numbers for each item") from None
 
@@ -173,7 +171,7 @@ def _patch_bounds(counts: Any, items: int) -> list[int] | None:
     try:
         flat = counts.reshape(-1) if hasattr(counts, "reshape") else counts
         counted = [checks.unpacked(number) for number in _listed(flat)]
-        numbers = [checks.whole("num_patches", number, None) for number in counted]
+        numbers = [check_int("num_patches", number) for number in counted]
     except InputTypeError:
         raise InputValueError("num_patches has a whole number for each item") from None
     return list(accumulate(numbers, initial=0)) if min(numbers) >= 0 else None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mmhash.arguments import check_int, check_text
 from mmhash.engines import checks
 from mmhash.engines.sglang.features import tensor_bytes
 from mmhash.engines.sglang.releases import LATEST, RELEASES, require
@@ -61,7 +62,7 @@ def parse_content_hash(text: str | None) -> str | None:
     if text is None:
         return None
     if type(text) is not str:
-        text = checks.text("content_hash", text)
+        text = check_text("content_hash", text)
     if not text.startswith(_PREFIX):
         raise InputValueError("content_hash has the form sha256:<64 hex digits>")
     _parse_digest(text)
@@ -82,8 +83,8 @@ def namespaced_hash(item_hash: int, namespace: str | None, *, version: str = LAT
     """Return an item's hash, bound to the identity of its processor; unbound without one."""
     require(RELEASES.recipe(version).namespaces, "namespaced hashes", "0.5.20", version)
     if namespace is None:
-        return checks.whole("an item's hash", item_hash)
-    item_hash = checks.whole("an item's hash", item_hash, 0, 2**256 - 1)
+        return check_int("an item's hash", item_hash, 0)
+    item_hash = check_int("an item's hash", item_hash, 0, 2**256 - 1)
     if parse_content_hash(namespace) is None:
         raise InputValueError("namespace has the form sha256:<64 hex digits>")
     number = item_hash.to_bytes(max(1, (item_hash.bit_length() + 7) // 8), "big")
@@ -106,8 +107,8 @@ def artifact_key(
         )
     identity = {
         "content_digest": parse_content_hash(content_digest),
-        "modality": checks.text("modality", modality),
-        "processor_fingerprint": checks.text("processor_fingerprint", processor_fingerprint),
+        "modality": check_text("modality", modality),
+        "processor_fingerprint": check_text("processor_fingerprint", processor_fingerprint),
         "preprocess_kwargs": {} if preprocess_kwargs is None else preprocess_kwargs,
     }
     return _PREFIX + hashlib.sha256(_as_json(_canonical(identity)).encode()).hexdigest()

@@ -8,6 +8,7 @@ from itertools import pairwise
 from numbers import Integral
 from typing import Any, NamedTuple
 
+from mmhash.arguments import check_bytes, check_int, check_text
 from mmhash.digest import Digest
 from mmhash.engines import checks, engine
 from mmhash.engines.engine import Server
@@ -45,7 +46,7 @@ def parse_mm_hash(text: str, *, version: str = LATEST, server: Server = "python"
     this is an error.
     """
     require(RELEASES.recipe(version).mm_hashes, "mm_hashes", "0.5.13", version)
-    text = checks.text("an mm_hash", text)
+    text = check_text("an mm_hash", text)
     number = None
     if not is_rust(server, version) or _RUST_HASH.fullmatch(text):
         with suppress(ValueError):
@@ -62,7 +63,7 @@ def pad_values(hash_or_identity: Hash, *, version: str = LATEST) -> list[int]:
 
 def padding(hash_or_identity: Hash, length: int, *, version: str = LATEST) -> list[int]:
     """Return the ids that fill a span of that length."""
-    length = checks.whole("length", length, 0, checks.MAX_TOKENS)
+    length = check_int("length", length, 0, checks.MAX_TOKENS)
     return _cycle(pad_values(hash_or_identity, version=version), length)
 
 
@@ -109,13 +110,13 @@ def _span(span: Any) -> _FilledSpan:
     parts = checks.listed("a span", span)
     if len(parts) != 3:
         raise InputTypeError("a span is (start, end, hash)")
-    start, end = (checks.whole("an end of a span", number, None) for number in parts[:2])
+    start, end = (check_int("an end of a span", number) for number in parts[:2])
     return _FilledSpan(start, end, parts[2])
 
 
 def _pads(item: Hash, recipe: Recipe, version: str) -> list[int]:
     if isinstance(item, bytes):
-        item = checks.content("an identity", item)
+        item = check_bytes("an identity", item)
         require(recipe.pads == "wide", "32-byte identities", "0.5.23", version)
         if len(item) != IDENTITY_SIZE:
             raise InputValueError(f"an identity is {IDENTITY_SIZE} bytes, not {len(item)}")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from mmhash.arguments import check_bytes, check_int, check_optional_text
 from mmhash.engines import checks
 from mmhash.engines.releases import is_since
 from mmhash.engines.sglang.releases import LATEST, RELEASES, require
@@ -38,7 +39,7 @@ def page_keys(
     all tokens as one page.
     """
     seed = namespace_seed(extra_key, cache_salt, version=version)
-    given = checks.optional_text("prior", prior)
+    given = check_optional_text("prior", prior)
     return _chain(tokens, page_size, seed if given is None else given, version)
 
 
@@ -80,8 +81,8 @@ def event_seed(
 
 def require_namespaces(extra_key: str | None, cache_salt: str | None, version: str) -> None:
     """Refuse a namespace that is not text, or in a release without namespaces."""
-    checks.optional_text("extra_key", extra_key)
-    checks.optional_text("cache_salt", cache_salt)
+    check_optional_text("extra_key", extra_key)
+    check_optional_text("cache_salt", cache_salt)
     namespaces = RELEASES.recipe(version).namespaces
     require(namespaces or extra_key is cache_salt is None, "cache namespaces", "0.5.20", version)
 
@@ -93,10 +94,10 @@ def event_id(page_key: str) -> int:
 
 def namespaced_event_id(identifier: int, seed: bytes | None) -> int:
     """Return the id of a page in the events that are published by namespace."""
-    identifier = checks.whole("identifier", identifier, -(2**63), 2**63 - 1)
+    identifier = check_int("identifier", identifier, -(2**63), 2**63 - 1)
     if seed is None:
         return identifier
-    seed = checks.content("seed", seed)
+    seed = check_bytes("seed", seed)
     digest = hashlib.sha256(seed + identifier.to_bytes(8, "big", signed=True)).digest()
     return int.from_bytes(digest[:8], "big", signed=True)
 
@@ -134,7 +135,7 @@ def _chain(tokens: Tokens, page_size: int | None, seed: str | None, version: str
 def _pages(tokens: Tokens, page_size: int | None, version: str) -> list[bytes]:
     """Return the bytes of each page: 32 bits per id, or marked and 64 bits if one needs more."""
     if page_size is not None:
-        page_size = checks.whole("page_size", page_size, 1, _MAX_PAGE)
+        page_size = check_int("page_size", page_size, 1, _MAX_PAGE)
     ids, width = _ids(tokens)
     step = max(1, len(ids)) if page_size is None else page_size * width
     narrow = ids.astype("<u4").tobytes()

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
 
+from mmhash.arguments import check_int
 from mmhash.engines import checks, engine
 from mmhash.engines.vllm.block_hash import copied_text
 from mmhash.engines.vllm.block_items import Span, check_items, items_of_blocks, resumed_blocks
@@ -42,8 +43,8 @@ def extra_keys(
     """Return the values that each whole block's key binds beside its tokens; see `block_keys`."""
     tokens = checks.token_list("tokens", tokens)
     recipe = RELEASES.recipe(version)
-    block_size = checks.whole("block_size", block_size, 1, checks.MAX_TOKENS)
-    lookahead = checks.whole("lookahead", lookahead, 0, checks.MAX_TOKENS)
+    block_size = check_int("block_size", block_size, 1, checks.MAX_TOKENS)
+    lookahead = check_int("lookahead", lookahead, 0, checks.MAX_TOKENS)
     require(recipe.lookahead or not lookahead, "lookahead", "0.33.0", version)
     blocks = len(tokens) // block_size
     if blocks * lookahead > _MAX_AHEAD:

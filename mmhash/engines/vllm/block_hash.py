@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from xxhash import xxh3_128_digest
 
-from mmhash.engines import cbor, checks
+from mmhash.arguments import check_text
+from mmhash.engines import cbor
 from mmhash.errors import InputValueError
 
 DEFAULT_ALGORITHM = "sha256"
@@ -52,7 +53,7 @@ _BLOCK_HASHES = {
 
 def block_hash(name: str) -> BlockHash:
     """Return the hash function with this name."""
-    name = checks.text("block_algorithm", name)
+    name = check_text("block_algorithm", name)
     if name not in _BLOCK_HASHES:
         raise InputValueError(
             f"unknown block_algorithm {name[:40]!r}: choose one of {', '.join(_BLOCK_HASHES)}"
@@ -62,4 +63,4 @@ def block_hash(name: str) -> BlockHash:
 
 def copied_text(name: str, text: Any) -> str:
     """Return a copy: a pickle shows which of its texts are one object, and in vLLM none are."""
-    return checks.text(name, text).encode().decode()
+    return check_text(name, text).encode().decode()

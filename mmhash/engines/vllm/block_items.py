@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from mmhash.arguments import check_int
 from mmhash.engines import checks, engine
 from mmhash.engines.vllm.block_hash import copied_text
 from mmhash.engines.vllm.releases import Recipe
@@ -114,7 +115,7 @@ def resumed_blocks(
 ) -> set[int]:
     """Return the starts of the blocks at which the engine resumed hashing."""
     hashed_after = [
-        checks.whole("hashed_after", number)
+        check_int("hashed_after", number, 0)
         for number in checks.listed("hashed_after", hashed_after)
     ]
     if any(later < earlier for earlier, later in pairwise([*hashed_after, total])):
@@ -135,8 +136,8 @@ def check_items(items: Any) -> list[Span]:
         checked.append(
             Span(
                 copied_text("identifier", identifier),
-                checks.whole("an item's offset", offset, 0, checks.MAX_TOKENS),
-                checks.whole("an item's length", length, 1, checks.MAX_TOKENS),
+                check_int("an item's offset", offset, 0, checks.MAX_TOKENS),
+                check_int("an item's length", length, 1, checks.MAX_TOKENS),
             )
         )
     if any(later.offset < earlier.offset for earlier, later in pairwise(checked)):

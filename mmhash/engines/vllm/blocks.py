@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from mmhash.arguments import check_bytes, check_int
 from mmhash.engines import cbor, checks, engine
 from mmhash.engines.vllm.block_extras import (
     ExtraKeys,
@@ -46,7 +47,7 @@ def block_keys(
     hash_ = block_hash(block_algorithm)
     parent = none_hash(version=version, seed=seed, block_algorithm=block_algorithm)
     tokens = checks.token_list("tokens", tokens)
-    block_size = checks.whole("block_size", block_size, 1, checks.MAX_TOKENS)
+    block_size = check_int("block_size", block_size, 1, checks.MAX_TOKENS)
     extras = extra_keys(
         tokens,
         block_size,
@@ -75,7 +76,7 @@ def block_key(
     seed: str | None = None,
 ) -> bytes:
     """Return the key of one block after `parent`; an empty parent is the root."""
-    parent = checks.content("parent", parent)
+    parent = check_bytes("parent", parent)
     if extra is not None and not isinstance(extra, tuple):
         raise InputTypeError(f"extra is a tuple or None, not {type(extra).__name__}")
     with checks.readable("extra"):
@@ -112,15 +113,15 @@ def group_keys(
     """
     if not RELEASES.recipe(version).groups:
         raise InputValueError(f"keys of KV-cache groups are known from vllm 0.29, not of {version}")
-    block_size = checks.whole("block_size", block_size, 1, checks.MAX_TOKENS)
-    group_size = checks.whole("group_size", group_size, 1, checks.MAX_TOKENS)
+    block_size = check_int("block_size", block_size, 1, checks.MAX_TOKENS)
+    group_size = check_int("group_size", group_size, 1, checks.MAX_TOKENS)
     if group_size % block_size:
         raise InputValueError(f"group_size is a multiple of {block_size}, not {group_size}")
-    keys = [checks.content("a block key", key) for key in checks.listed("block_keys", block_keys)]
+    keys = [check_bytes("a block key", key) for key in checks.listed("block_keys", block_keys)]
     step = group_size // block_size
     return [bytes(key) for key in keys[step - 1 :: step]]
 
 
 def event_id(key: bytes) -> int:
     """Return the low 64 bits: a block's id in KV events (VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES)."""
-    return int.from_bytes(checks.content("key", key), "big") & _MASK_64
+    return int.from_bytes(check_bytes("key", key), "big") & _MASK_64

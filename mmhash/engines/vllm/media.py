@@ -12,6 +12,7 @@ from uuid import UUID
 import numpy as np
 from blake3 import blake3
 
+from mmhash.arguments import check_bool, check_optional_text, check_text
 from mmhash.digest import Digest
 from mmhash.engines import checks
 from mmhash.engines.vllm.releases import LATEST, RELEASES, Recipe
@@ -108,9 +109,9 @@ def identifiers(
     that share its processor: since 0.32, if their `fps` or `num_frames` is a list, each entry is
     hashed with the identifier of its video.
     """
-    per_video_options = checks.flag("per_video_options", per_video_options)
+    per_video_options = check_bool("per_video_options", per_video_options)
     recipe = RELEASES.recipe(version)
-    modality, model_id = checks.text("modality", modality), checks.text("model_id", model_id)
+    modality, model_id = check_text("modality", modality), check_text("model_id", model_id)
     items = checks.listed("items", items)
     if uuids is None and recipe.decoded_without_uuids:
         items = [item.media if isinstance(item, EncodedMedia) else item for item in items]
@@ -130,7 +131,7 @@ def identifiers(
         raise InputValueError("modality, 'model_id' and the names in processor_kwargs must differ")
 
     def identifier(item: Any, given: str | None) -> str:
-        given = checks.optional_text("an entry of uuids", given)
+        given = check_optional_text("an entry of uuids", given)
         if given is not None and not options:
             return given
         content = item if given is None else given
@@ -224,14 +225,14 @@ def rehash_images(
         algorithm: The engine's `--mm-hasher-algorithm`.
     """
     recipe = RELEASES.recipe(version)
-    found = [checks.text("an identifier", one) for one in checks.listed("identifiers", identifiers)]
-    match checks.text("model_type", model_type) if recipe.rehashed else "":
+    found = [check_text("an identifier", one) for one in checks.listed("identifiers", identifiers)]
+    match check_text("model_type", model_type) if recipe.rehashed else "":
         case "deepseek_vl_v2":
             bound = {"cropping": len(found) <= 2}
         case "unlimited-ocr" | "unlimited_ocr":
-            bound = {"cropping": len(found) == 1 and checks.flag("crop_mode", crop_mode)}
+            bound = {"cropping": len(found) == 1 and check_bool("crop_mode", crop_mode)}
         case "h2ovl_chat" | "h2ovl":
-            bound = {"use_msac": len(found) == 1 and checks.flag("use_msac", use_msac)}
+            bound = {"use_msac": len(found) == 1 and check_bool("use_msac", use_msac)}
         case _:
             return found
     return [_hash({"mm_hash": one, **bound}, recipe, algorithm) for one in found]
@@ -268,7 +269,7 @@ def _options(
 
 @checks.readable("a value")
 def _hash(factors: Mapping[str, Any], recipe: Recipe, algorithm: str) -> str:
-    algorithm = checks.text("algorithm", algorithm)
+    algorithm = check_text("algorithm", algorithm)
     if algorithm not in _ALGORITHMS:
         raise InputValueError(
             f"unknown algorithm {algorithm[:40]!r}: choose one of {', '.join(_ALGORITHMS)}"

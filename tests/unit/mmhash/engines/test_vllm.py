@@ -478,7 +478,7 @@ def test_kinds_of_tokens(algorithm: str) -> None:
         ({"items": [("a", 1, 2)]}, InputTypeError, "items holds Spans, not tuple"),
         ({"items": [Span("a", 1, 0)]}, InputValueError, "length is at least 1, not 0"),
         ({"items": [Span("a", 9, 2), Span("b", 1, 2)]}, InputValueError, "order of their offsets"),
-        ({"items": [Span("\ud800", 1, 2)]}, InputValueError, "identifier is not text"),
+        ({"items": [Span("\ud800", 1, 2)]}, InputValueError, "identifier has a lone surrogate"),
         ({"cache_salt": 7}, InputTypeError, "cache_salt is a str, not int"),
         ({"lora": "l"}, InputTypeError, "lora is a Lora or None, not str"),
         ({"block_algorithm": "sha512"}, InputValueError, "unknown block_algorithm 'sha512'"),
