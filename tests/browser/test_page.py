@@ -1,19 +1,11 @@
 """The page in a real Chromium, before a real server."""
 
 import json
-import re
 import subprocess
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from io import BytesIO
-from itertools import count
-from math import sin
 from pathlib import Path
-from threading import Event
 from typing import Any
 
-import httpx
 import pytest
 from blake3 import blake3
 from PIL import Image
@@ -317,37 +309,6 @@ def test_a_file_s_name_is_text_and_nothing_foreign_runs(page: Page, complaints: 
     expect(page).to_have_title("mmhash")
     assert len(complaints) == len(foreign)
     complaints.clear()
-
-
-@contextmanager
-def calls_coming(url: str) -> Iterator[None]:
-    """Others ask the service too, now more and now less."""
-    stopped = Event()
-
-    def ask() -> None:
-        headers = {"content-type": "image/png"}
-        with httpx.Client(base_url=url, timeout=60) as client:
-            for number in count():
-                if stopped.wait(0.05 * abs(sin(number / 50))):
-                    return
-                body = encoded(picture(blue=number % 100))
-                client.post("/hash?of=pixels", content=body, headers=headers).raise_for_status()
-
-    with ThreadPoolExecutor(1) as pool:
-        asking = pool.submit(ask)
-        try:
-            yield
-        finally:
-            stopped.set()
-        asking.result()
-
-
-def test_the_charts_follow_the_service(page: Page, url: str) -> None:
-    charts = page.get_by_role("figure").all()
-    with calls_coming(url):
-        for chart, value in zip(charts, (r"[1-9]", r"[1-9].*K", r"\d%"), strict=True):
-            expect(chart.locator(".value")).to_have_text(re.compile(value))
-            expect(chart.locator("path")).to_have_attribute("d", re.compile(r"^M.*L"))
 
 
 def test_a_page_that_nobody_sees_asks_nothing(tab: Page, url: str) -> None:

@@ -49,17 +49,6 @@ def test_the_algorithm_and_the_seed_of_the_server(folder: Path, tmp_path: Path) 
     assert json.loads(done.stdout)["blocks"] == plan.blocks != []
 
 
-def test_keys_by_pixels(folder: Path, tmp_path: Path) -> None:
-    request = Path(__file__).parents[4] / "examples" / "chat.json"
-    arguments = ["plan", str(folder), str(request), "--engine", "vllm", "--json", "--of"]
-    by_bytes, by_pixels = (
-        json.loads(RUN.invoke(app, [*arguments, of], catch_exceptions=False).stdout)
-        for of in ("bytes", "pixels")
-    )
-    assert by_bytes["token_ids"] == by_pixels["token_ids"]
-    assert by_bytes["items"][0]["key"] != by_pixels["items"][0]["key"]
-
-
 def test_an_error_names_the_file(tmp_path: Path) -> None:
     (tmp_path / "request.json").write_text("{}")
     arguments = ["plan", str(tmp_path / "none"), str(tmp_path / "request.json"), "--engine", "vllm"]
