@@ -6,15 +6,23 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mmhash.engines.options import SGLANG_OPTIONS
+from mmhash.engines.sglang.releases import reads_every_form
 from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import PlacedItem
-from mmhash.prompts.members import check_ids, read_template_kwargs, refuse
+from mmhash.prompts.members import (
+    check_ids,
+    read_object,
+    read_switch,
+    read_template_kwargs,
+    refuse,
+)
 from mmhash.prompts.options import PlanOptions
-from mmhash.prompts.templates import NOT_PASSED, OWN_ARGUMENTS
+from mmhash.prompts.templates import NOT_PASSED, OWN_ARGUMENTS, TemplateRenderError
 from mmhash.requests import EngineRequest, MediaPart, UnplannedError
 
 if TYPE_CHECKING:
     from mmhash.prompts.model import Model
+    from mmhash.prompts.templates import ChatTemplate
 
 # The roles and members of a message that is not the user's.
 _ROLES = frozenset(
@@ -23,6 +31,12 @@ _ROLES = frozenset(
 _EFFORTS = frozenset("none minimal low medium high xhigh ultra max".split())  # noqa: SIM905
 
 _OPTIONS = frozenset(SGLANG_OPTIONS)
+_PART_OPTIONS = _OPTIONS | {"max_long_side_pixel"}
+
+# A template with one of these words is of a model that reasons.
+_OF_REASONING = re.compile("think|reason", re.IGNORECASE)
+
+_TYPES = frozenset("object array string number integer boolean null".split())  # noqa: SIM905
 
 # Members of a media object that are its content or identify it; "detail" has a default.
 _WITHOUT_OPTIONS = frozenset({"url", "content_hash", "detail"})
@@ -51,6 +65,13 @@ def token_ids(
         if text is not None and request.places:  # ids come first, but not in every processor
             raise UnplannedError("no plan for media beside both text and input_ids")
         return check_ids("input_ids", ids)
+    return _of_chat(model, request, release, options)
+
+
+def _of_chat(
+    model: "Model", request: EngineRequest, release: str, options: PlanOptions
+) -> list[int]:
+    body, form = request.members, request.document.form
     refuse(body, "input_ids")
     if isinstance(served := body.get("model"), str) and _ADAPTER.search(served):
         raise UnplannedError("no plan for a request with an adapter")
@@ -58,11 +79,46 @@ def token_ids(
     content_format = template.content_format("sglang", release)
     if request.places and content_format == "string":
         raise InputValueError("the chat template takes texts only: SGLang leaves media out")
-    text = template.render(
-        conversation(request.messages(), content_format),
-        **model.special_tokens | template_variables(body),
-    )
-    return model.encode(text, add_special_tokens=False, tenant=options.tenant)
+    if form == "messages" and body["thinks"] and _OF_REASONING.search(template.source):
+        raise UnplannedError("no plan for thinking: the server's parser of reasoning decides on it")
+    messages = request.messages()
+    if form != "chat" and (
+        template.drops_inline_system or (form == "responses" and release == "0.5.20")
+    ):
+        messages = _with_system_first(messages, form, leading=body.get("leading_system", False))
+    messages = conversation(messages, content_format)
+    begun = _begun_message(messages)
+    if begun is not None:
+        messages.pop()
+        if not read_switch(body, "continue_final_message", default=False):
+            messages.append({"role": "user", "content": begun})  # the last is always the user's
+            begun = None
+    variables = model.special_tokens | template_variables(body)
+    text = _render(template, messages, variables, _tools(body, release, form))
+    if not begun:
+        return model.encode(text, add_special_tokens=False, tenant=options.tenant)
+    # Without media the ids of the template's text are kept, and those of the beginning added.
+    is_one_text = request.places or release == "0.5.20" or model.encode("", add_special_tokens=True)
+    return [
+        one
+        for piece in ([text + begun] if is_one_text else [text, begun])
+        for one in model.encode(piece, add_special_tokens=False, tenant=options.tenant)
+    ]
+
+
+def _render(
+    template: "ChatTemplate",
+    messages: Sequence[Mapping[str, Any]],
+    variables: Mapping[str, Any],
+    tools: list[dict[str, Any]] | None,
+) -> str:
+    """Return the text of a conversation; some templates take tools without their wrapper."""
+    try:
+        return template.render(messages, **variables, tools=tools)
+    except TemplateRenderError:
+        if tools is None:
+            raise
+        return template.render(messages, **variables, tools=[tool["function"] for tool in tools])
 
 
 def ranges(item: PlacedItem) -> list[tuple[int, int]]:
@@ -79,15 +135,16 @@ def has_media_options(request: EngineRequest) -> bool:
         return True
     if request.document.form != "chat":
         return False
-    return not all(_is_plain(*request.objects_of(place)[-2:]) for place in request.places)
+    return not all(map(_is_plain, request.parts))
 
 
-def _is_plain(part: Any, media: Any) -> bool:
+def _is_plain(part: dict[str, Any]) -> bool:
     """Return True if a content part of a chat has no option, nor has its media."""
-    if not isinstance(media, dict):
-        return False
+    media = part.get("image_url", {})
+    if isinstance(media, str):  # of a Responses request
+        media = {"url": media, "detail": part.get("detail")}
     detail = media.get("detail") or "auto"
-    has_option = not (media.keys() <= _WITHOUT_OPTIONS and _OPTIONS.isdisjoint(part))
+    has_option = not (media.keys() <= _WITHOUT_OPTIONS and _PART_OPTIONS.isdisjoint(part))
     return not has_option and detail in ("auto", "default")
 
 
@@ -96,22 +153,123 @@ def conversation(
 ) -> list[dict[str, Any]]:
     """Return the messages as the template gets them."""
     made = [_message(message, content_format) for message in messages]
-    last = made[-1]
-    if last["role"] == "assistant" and isinstance(last["content"], str):
-        made[-1] = {"role": "user", "content": last["content"]}  # the last is always the user's
+    _refuse_reordered(made)
     return made
+
+
+def _begun_message(messages: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the text of the assistant's message at the end, None if there is none."""
+    last = messages[-1] if messages else {}
+    is_begun = last.get("role") == "assistant" and isinstance(last["content"], str)
+    return str(last["content"]) if is_begun else None
+
+
+def _refuse_reordered(messages: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse results of tools in another order than their calls, if one has media.
+
+    The engine sorts them for some templates.
+    """
+    called: list[Any] = []
+    run: list[Mapping[str, Any]] = []
+    for message in [*messages, {"role": "user"}]:
+        if message["role"] in {"tool", "function"}:
+            run.append(message)
+            continue
+        answered = [one.get("tool_call_id") for one in run]
+        in_order = [one for one in called if one in answered]
+        is_sorted = in_order == answered or sorted(map(str, in_order)) != sorted(map(str, answered))
+        if not is_sorted and any(map(_has_media, run)):
+            raise UnplannedError("no plan for results in another order than their calls")
+        calls = message.get("tool_calls")
+        called = [call["id"] for call in calls] if isinstance(calls, list) else []
+        run = []
+
+
+def _has_media(message: Mapping[str, Any]) -> bool:
+    content = message["content"]
+    return isinstance(content, list) and any(
+        part["type"] not in {"text", "tool_reference"} for part in content
+    )
+
+
+def _with_system_first(
+    messages: Sequence[dict[str, Any]], form: str, *, leading: bool
+) -> list[dict[str, Any]]:
+    """Return the messages with one system message, for a template that takes no other."""
+    system = [one["content"] for one in messages if one["role"] == "system"]
+    others = [one for one in messages if one["role"] != "system"]
+    texts: list[str] = []
+    for number, content in enumerate(system):
+        parts = [{"text": content}] if isinstance(content, str) else content
+        found = [part["text"] for part in parts if isinstance(part, dict) and "text" in part]
+        if form == "messages" and not (leading and number == 0):
+            found = [text.strip() for text in found if text.strip()]
+            found = ["\n".join(found)] if found else []
+        texts += found
+    joined = ("\n" if form == "messages" else "\n\n").join(texts)
+    return [{"role": "system", "content": joined}, *others] if texts else others
+
+
+def _tools(body: Mapping[str, Any], release: str, form: str) -> list[dict[str, Any]] | None:
+    """Return the tools that the template gets; the engine mends the schemas that it checks."""
+    tools, choice = body.get("tools"), body.get("tool_choice")
+    if tools is not None and not (
+        isinstance(tools, list)
+        and all(isinstance(one, dict) and isinstance(one.get("function"), dict) for one in tools)
+    ):
+        raise InputValueError("tools is a list of objects, each with a function")
+    if not tools or choice == "none":
+        return None
+    if not reads_every_form(release):
+        raise UnplannedError("tools are planned for SGLang 0.5.20 and 0.5.23")
+    if isinstance(choice, dict):
+        chosen = read_object(choice, "function").get("name")
+        tools = [tool for tool in tools if tool["function"].get("name") == chosen]
+    for tool in tools if form != "responses" else ():
+        if _has_odd_type(tool["function"].get("parameters")):
+            raise UnplannedError("no plan for a tool whose schema has a type that JSON has not")
+    return [_tool(tool, release) for tool in tools] or None
+
+
+def _tool(tool: Mapping[str, Any], release: str) -> dict[str, Any]:
+    function = tool["function"]
+    names: Sequence[str] = ("description", "name", "parameters", "strict", "defer_loading")
+    made = {name: function.get(name) for name in names}
+    deferred = tool.get("defer_loading")
+    if made["defer_loading"] is None:
+        made["defer_loading"] = deferred
+    if release == "0.5.20":
+        made["strict"] = bool(made["strict"])
+    else:  # in the order that the client sent
+        names = [*(name for name in function if name in made), *names]
+    unset = {name for name in ("strict", "defer_loading") if made[name] is None}
+    shown = {name: made[name] for name in names if name not in unset}
+    return {"type": tool.get("type", "function"), "function": shown, "defer_loading": deferred}
+
+
+def _has_odd_type(schema: Any) -> bool:
+    """Return True if a schema has a type that the engine may mend, as it does with varchar."""
+    if isinstance(schema, list):
+        return any(map(_has_odd_type, schema))
+    if not isinstance(schema, dict):
+        return False
+    types = schema.get("type")
+    if isinstance(types, str) or (
+        isinstance(types, list) and all(isinstance(one, str) for one in types)
+    ):
+        listed = [types] if isinstance(types, str) else types
+        if not _TYPES.issuperset(listed) or len(set(listed)) < len(listed):
+            return True
+    return any(map(_has_odd_type, schema.values()))
 
 
 def template_variables(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the other variables of the template."""
     given = read_template_kwargs(body, OWN_ARGUMENTS)
     refuse(body, "chat_template")
-    if body.get("tools") or body.get("continue_final_message"):
-        raise UnplannedError("no plan for SGLang's chats with tools or continue_final_message")
     values = {name: value for name, value in given.items() if name not in NOT_PASSED}
     return {
         "add_generation_prompt": True,
-        "tools": None,
         "documents": None,
         **_reasoning(body),
         **values,
@@ -181,6 +339,8 @@ def _part(part: Any) -> dict[str, Any]:
         return {"type": part.modality}
     if not isinstance(part, dict):
         raise InputValueError("a content part is an object")
+    if part.get("type") == "tool_reference" and isinstance(part.get("name"), str):
+        return {"type": "tool_reference", "name": part["name"]}
     if part.get("type") in {"text", "input_text"} and isinstance(part.get("text"), str):
         return {"type": "text", "text": part["text"]}
     raise UnplannedError(f"no plan for a content part of type {str(part.get('type'))[:40]!r}")

@@ -54,7 +54,9 @@ class EngineRequest:
         """The list of hashes of a native request, without its hashes."""
         self.unclear: str | None = None
         """Why the engine may read the request in another way; a plan refuses such a request."""
-        self._parts: dict[int, Modality] = {}
+        self.parts: list[dict[str, Any]] = []
+        """The content part of each place of a chat."""
+        self._modalities: dict[int, Modality] = {}
         self._removed: list[tuple[Path, str]] = []
         self._filled: list[tuple[Path, str | int, str]] = []
         self._tags: list[str] | None = None
@@ -75,16 +77,10 @@ class EngineRequest:
     def add_part(self, part: dict[str, Any], place: Place) -> None:
         """Add the media of a content part."""
         self.places.append(place)
-        self._parts[id(part)] = place.source.modality
+        self.parts.append(part)
+        self._modalities[id(part)] = place.source.modality
 
     # What a plan reads.
-
-    def objects_of(self, place: Place) -> list[Any]:
-        """Return the objects and lists that are around the place of a hash in a chat."""
-        found: list[Any] = [self.document.members]
-        for step in place.path or ():
-            found.append(found[-1][step])
-        return found
 
     @cached_property
     def members(self) -> dict[str, Any]:
@@ -110,7 +106,7 @@ class EngineRequest:
         }
 
     def _part(self, part: Any) -> Any:
-        modality = self._parts.get(id(part))
+        modality = self._modalities.get(id(part))
         if modality is None:
             return self.document.whole(part)
         fields = self.fields.media if isinstance(self.fields, ChatFormat) else ()

@@ -7,7 +7,8 @@ from typing import Any
 
 from mmhash.engines.engine import Engine, NoFieldError
 from mmhash.errors import InputValueError
-from mmhash.requests import vllm_messages
+from mmhash.requests import sglang_messages, vllm_messages
+from mmhash.requests.blocks import AddImage
 from mmhash.requests.document import Document
 from mmhash.requests.engine_request import EngineRequest, Place
 from mmhash.requests.media_text import is_clear
@@ -16,10 +17,8 @@ from mmhash.requests.raw_json import RequestError
 # The engine makes a data: URL of it, in which the content begins behind the first comma.
 _MEDIA_TYPE = re.compile(r"[A-Za-z0-9.+-]+/[A-Za-z0-9.+-]+", re.ASCII)
 
-AddImage = Callable[[Any], dict[str, Any]]
-"""Adds the image of a source, and returns its part of the chat."""
-
 _CONVERTERS: Mapping[str, Callable[[Mapping[str, Any], str, AddImage], dict[str, Any]]] = {
+    "sglang": sglang_messages.convert,
     "vllm": vllm_messages.convert,
 }
 

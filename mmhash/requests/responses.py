@@ -1,12 +1,13 @@
 """Responses (OpenAI): read as the chat that an engine makes of its input items."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from mmhash.engines.engine import ChatFormat, Engine, NoFieldError
 from mmhash.errors import InputValueError
-from mmhash.requests import vllm_responses
+from mmhash.requests import sglang_responses, vllm_responses
 from mmhash.requests.chat import read_part
 from mmhash.requests.document import Document
 from mmhash.requests.engine_request import EngineRequest
@@ -16,6 +17,7 @@ ReadPart = Callable[[dict[str, Any], Path], None]
 """Adds the media of a content part, and its place in the document."""
 
 _CONVERTERS: Mapping[str, Callable[[Mapping[str, Any], str, ReadPart], dict[str, Any]]] = {
+    "sglang": sglang_responses.convert,
     "vllm": vllm_responses.convert,
 }
 
@@ -25,7 +27,7 @@ def read(document: Document, engine: Engine, release: str) -> EngineRequest:
     convert, formats = _CONVERTERS.get(engine.name), engine.annotate
     if convert is None or formats is None or formats.chat is None:
         raise NoFieldError(f"{engine.title} takes no Responses requests")
-    chat = formats.chat(release)
+    chat = _of_input_images(formats.chat(release))
     request = EngineRequest(document, engine, release, chat)
     if document.members.get("previous_response_id") is not None:
         request.note_unclear("no plan for previous_response_id: only the worker knows its messages")
@@ -34,6 +36,19 @@ def read(document: Document, engine: Engine, release: str) -> EngineRequest:
     except InputValueError as error:
         request.note_unclear(str(error))
     return request
+
+
+def _of_input_images(chat: ChatFormat | None) -> ChatFormat | None:
+    """Return the format with an image as Responses have it: of their own type, and a text."""
+    if chat is None:
+        return None
+    media = (
+        one._replace(types=one.types | {"input_image"}, allows_text=True)
+        if one.name == "image_url"
+        else one
+        for one in chat.media
+    )
+    return replace(chat, media=tuple(media))
 
 
 def _read_part(

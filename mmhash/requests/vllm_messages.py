@@ -1,11 +1,19 @@
 """Messages as vLLM makes a chat of them (0.32: entrypoints/anthropic/serving.py)."""
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mmhash.engines.releases import is_since
 from mmhash.errors import InputValueError
+from mmhash.requests.blocks import (
+    AddImage,
+    blocks_of,
+    call_of,
+    messages_of,
+    object_of,
+    schema_of,
+    text_of,
+)
 
 BILLING_HEADER = "x-anthropic-billing-header"
 """The beginning of Claude Code's line that differs in each request: vLLM removes it."""
@@ -15,9 +23,7 @@ _COPIED = ("model", "chat_template_kwargs", "cache_salt", "kv_transfer_params")
 _WITHOUT_PART = frozenset({"thinking", "redacted_thinking", "tool_reference"})
 
 
-def convert(
-    members: Mapping[str, Any], release: str, add_image: Callable[[Any], dict[str, Any]]
-) -> dict[str, Any]:
+def convert(members: Mapping[str, Any], release: str, add_image: AddImage) -> dict[str, Any]:
     """Return the members of the chat, inline system messages in their places.
 
     The template decides whether these are joined with the first, and which `reasoning_effort`
@@ -30,42 +36,37 @@ def convert(
     tools = _tools(members)
     if tools is not None:
         chat["tools"] = [_function(tool) for tool in tools]
-    chat["reasoning_effort"] = _object(members, "output_config").get("effort")
-    chat["thinking"] = _object(members, "thinking").get("type")
+    chat["reasoning_effort"] = object_of(members, "output_config").get("effort")
+    chat["thinking"] = object_of(members, "thinking").get("type")
     return chat
 
 
-def _messages(
-    members: Mapping[str, Any], add_image: Callable[[Any], dict[str, Any]]
-) -> Iterator[dict[str, Any]]:
+def _messages(members: Mapping[str, Any], add_image: AddImage) -> Iterator[dict[str, Any]]:
     system = members.get("system")
     if system:
         text = system if isinstance(system, str) else _system_text(system)
         if text:
             yield {"role": "system", "content": text}
-    for message in members["messages"]:
-        role = message.get("role") if isinstance(message, dict) else None
-        if role not in {"user", "assistant", "system"}:
-            raise InputValueError("each of the messages is of user, assistant or system")
-        content = message.get("content")
+    for message in messages_of(members):
+        role, content = message["role"], message.get("content")
         if role == "system":
             if text := _system_text(content):
                 yield {"role": role, "content": text}
         elif isinstance(content, str):
             yield {"role": role, "content": content}
         else:
-            yield from _of_blocks(role, _blocks(content), add_image)
+            yield from _of_blocks(role, blocks_of(content), add_image)
 
 
 def _system_text(content: Any) -> str:
     if isinstance(content, str):
         return "" if content.startswith(BILLING_HEADER) else content
-    texts = (block.get("text") for block in _blocks(content) if block["type"] == "text")
-    return "".join(text for text in texts if text and not _text(text).startswith(BILLING_HEADER))
+    texts = (block.get("text") for block in blocks_of(content) if block["type"] == "text")
+    return "".join(text for text in texts if text and not text_of(text).startswith(BILLING_HEADER))
 
 
 def _of_blocks(
-    role: str, blocks: list[dict[str, Any]], add_image: Callable[[Any], dict[str, Any]]
+    role: str, blocks: list[dict[str, Any]], add_image: AddImage
 ) -> Iterator[dict[str, Any]]:
     """Yield the messages of one: results of tools come before it, as messages of their own."""
     parts: list[dict[str, Any]] = []
@@ -74,9 +75,9 @@ def _of_blocks(
     for block in blocks:
         type_ = block["type"]
         if type_ == "thinking" and block.get("thinking") is not None:
-            reasoning.append(_text(block["thinking"]))
+            reasoning.append(text_of(block["thinking"]))
         elif type_ == "tool_use":
-            calls.append(_call(block))
+            calls.append(call_of(block))
         elif type_ == "tool_result" and role == "user":
             yield from _tool_result(block, add_image)
         elif (part := _part(block, add_image)) is not None:
@@ -93,12 +94,10 @@ def _of_blocks(
         yield made
 
 
-def _part(
-    block: dict[str, Any], add_image: Callable[[Any], dict[str, Any]]
-) -> dict[str, Any] | None:
+def _part(block: dict[str, Any], add_image: AddImage) -> dict[str, Any] | None:
     type_ = block["type"]
     if type_ == "text":
-        return {"type": "text", "text": _text(block["text"])} if block.get("text") else None
+        return {"type": "text", "text": text_of(block["text"])} if block.get("text") else None
     if type_ == "image":
         return add_image(block["source"]) if block.get("source") else None
     if type_ == "tool_result":
@@ -108,27 +107,17 @@ def _part(
     return None
 
 
-def _call(block: dict[str, Any]) -> dict[str, Any]:
-    if not block.get("id"):
-        raise InputValueError("a tool_use without an id: the engine draws one")
-    arguments = json.dumps(block.get("input") or {})
-    function = {"name": block.get("name") or "", "arguments": arguments}
-    return {"id": block["id"], "type": "function", "function": function}
-
-
-def _tool_result(
-    block: dict[str, Any], add_image: Callable[[Any], dict[str, Any]]
-) -> Iterator[dict[str, Any]]:
+def _tool_result(block: dict[str, Any], add_image: AddImage) -> Iterator[dict[str, Any]]:
     content = block.get("content")
     text, images, references = "", [], []
     if isinstance(content, str):
         text = content
     elif content is not None:
         texts = []
-        for item in _blocks(content, are_typed=False):
+        for item in blocks_of(content):
             match item.get("type"):
                 case "text":
-                    texts.append(_text(item.get("text", "")))
+                    texts.append(text_of(item.get("text", "")))
                 case "image":
                     images.append(add_image(item.get("source", {})))
                 case "tool_reference":
@@ -163,7 +152,7 @@ def _tools(members: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     tools = {tool["name"]: tool for tool in given or []}
     removed: set[str] = set()
     for block in changes:
-        change = _object(block, "tool")
+        change = object_of(block, "tool")
         definition = change.get("definition")
         name = (definition if isinstance(definition, dict) else change).get("name")
         if not isinstance(name, str) or (definition is None and name not in tools):
@@ -180,31 +169,5 @@ def _tools(members: Mapping[str, Any]) -> list[dict[str, Any]] | None:
 
 
 def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
-    schema = tool.get("input_schema")
-    if not isinstance(schema, dict):
-        raise InputValueError("the input_schema of a tool is an object")
     function = {name: tool.get(name) for name in ("name", "description", "strict", "defer_loading")}
-    parameters = schema if "type" in schema else {**schema, "type": "object"}
-    return {"type": "function", "function": {**function, "parameters": parameters}}
-
-
-def _blocks(content: Any, *, are_typed: bool = True) -> list[dict[str, Any]]:
-    if not isinstance(content, list) or not all(
-        isinstance(one, dict) and (isinstance(one.get("type"), str) or not are_typed)
-        for one in content
-    ):
-        raise InputValueError("content is a text or a list of blocks, each with a type")
-    return content
-
-
-def _object(members: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = members.get(name)
-    if value is not None and not isinstance(value, dict):
-        raise InputValueError(f"{name} is an object")
-    return value or {}
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise InputValueError("the text of a block is a text")
-    return value
+    return {"type": "function", "function": {**function, "parameters": schema_of(tool)}}

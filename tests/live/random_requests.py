@@ -73,14 +73,14 @@ def messages(rng: Random) -> Json:
     body |= rng.maybe(lambda: {"stop_sequences": ["\n\n"], "stream": False}, 0.2)
     efforts = ("low", "medium", "high", "xhigh", "max")
     body |= rng.maybe(lambda: {"output_config": {"effort": rng.choice(efforts)}}, 0.2)
-    kinds: tuple[Json, ...] = ({"type": "disabled"},)
-    if rng.engine == "vllm":  # SGLang takes others only with a parser of reasoning
-        kinds += ({"type": "adaptive"},)
+    if rng.engine == "vllm":  # in SGLang its parser of reasoning decides on thinking
+        kinds: tuple[Json, ...] = ({"type": "disabled"}, {"type": "adaptive"})
+        body |= rng.maybe(lambda: {"thinking": rng.choice(kinds)}, 0.3)
         body |= rng.maybe(lambda: {"cache_salt": secrets.token_hex(8)}, 0.2)
         body |= rng.maybe(lambda: {"chat_template_kwargs": {"enable_thinking": False}}, 0.1)
         if names:
             body["messages"] += rng.maybe(lambda: {"x": _tool_change(rng, names)}, 0.2).values()
-    return body | rng.maybe(lambda: {"thinking": rng.choice(kinds)}, 0.3)
+    return body
 
 
 def _turns(rng: Random, names: list[str]) -> list[Json]:
@@ -126,10 +126,11 @@ def _assistant_turn(rng: Random, names: list[str]) -> list[Json]:
     if rng.random() < 0.3 or not names:
         content = rng.choice((rng.text(), [_text(rng)], [_text(rng), _text(rng)]))
         return [{"role": "assistant", "content": content}]
-    blocks: list[Json] = [{"type": "thinking", "thinking": rng.text(), "signature": "s"}]
+    blocks: list[Json] = []
     if rng.engine == "vllm":
-        blocks.append({"type": "redacted_thinking", "data": "x"})
-    blocks = rng.sample(blocks, rng.randrange(len(blocks) + 1))
+        thinking = {"type": "thinking", "thinking": rng.text(), "signature": "s"}
+        redacted = {"type": "redacted_thinking", "data": "x"}
+        blocks = rng.sample([thinking, redacted], rng.randrange(3))
     blocks += [_text(rng)] if rng.random() < 0.5 else []
     calls = [
         {
@@ -208,7 +209,7 @@ def _tool_change(rng: Random, names: list[str]) -> Json:
 def responses(rng: Random) -> Json:
     """Return a Responses request (OpenAI)."""
     names = rng.names()
-    body: Json = {"model": "tiny", "max_output_tokens": 1}
+    body: Json = {"model": "tiny", "max_output_tokens": 1 if rng.engine == "vllm" else 3}
     body["input"] = rng.text() if rng.random() < 0.15 else _items(rng, names)
     if names or rng.random() < 0.2:
         body["tools"] = [_responses_tool(rng, name) for name in names]
@@ -339,3 +340,76 @@ def _responses_tool(rng: Random, name: str) -> Json:
     space = {"type": "namespace", "name": f"ns_{name}", "description": "d", "tools": [function]}
     others = [custom, {"type": "web_search_preview"}]
     return rng.choice((function, function, function, *others, space))
+
+
+def chat(rng: Random) -> Json:
+    """Return a chat (OpenAI)."""
+    names = rng.names()
+    turns: list[Json] = []
+    if rng.random() < 0.5:
+        turns.append({"role": rng.choice(("system", "developer")), "content": rng.text()})
+    for _ in range(rng.randrange(3)):
+        turns.append({"role": "user", "content": _chat_content(rng)})
+        turns += _chat_answer(rng, names)
+    body: Json = {"model": "tiny", "max_tokens": 1, "messages": turns}
+    turns.append({"role": "user", "content": _chat_content(rng)})
+    if rng.random() < 0.3:
+        turns.append({"role": "assistant", "content": rng.text()})
+        body["continue_final_message"] = rng.random() < 0.7
+        if rng.engine == "vllm" and body["continue_final_message"]:
+            body["add_generation_prompt"] = False
+    if names:
+        body["tools"] = [_chat_tool(rng, name) for name in names]
+        body |= rng.maybe(lambda: {"tool_choice": rng.choice(("auto", "none"))})
+    body |= rng.maybe(lambda: {"reasoning_effort": rng.choice(("none", "low", "high"))}, 0.3)
+    body |= rng.maybe(lambda: {"cache_salt": secrets.token_hex(8)}, 0.2)
+    return body | rng.maybe(lambda: {"temperature": 0.5, "user": "u", "unknown": 1}, 0.2)
+
+
+def _chat_content(rng: Random) -> str | list[Json]:
+    parts: list[Json] = [{"type": "text", "text": rng.text()}]
+    parts += [
+        {"type": "image_url", "image_url": {"url": _url(rng)}}
+        for _ in range(rng.choice((0, 0, 1, 2)))
+    ]
+    rng.shuffle(parts)
+    return rng.text() if rng.random() < 0.3 else parts
+
+
+def _url(rng: Random) -> str:
+    return f"data:image/png;base64,{rng.image()}"
+
+
+def _chat_answer(rng: Random, names: list[str]) -> list[Json]:
+    if not names or rng.random() < 0.3:
+        return [{"role": "assistant", "content": rng.text()}]
+    calls = [
+        {
+            "id": f"call_{secrets.token_hex(4)}",
+            "type": "function",
+            "function": {"name": rng.choice(names), "arguments": json.dumps(rng.choice(_INPUTS))},
+        }
+        for _ in range(rng.randrange(1, 3))
+    ]
+    content = rng.choice(({}, {"content": None}, {"content": rng.text()}))
+    return [
+        {"role": "assistant", "tool_calls": calls, **content},
+        *(
+            {"role": "tool", "tool_call_id": call["id"], "content": _chat_content(rng)}
+            for call in calls
+        ),
+    ]
+
+
+def _chat_tool(rng: Random, name: str) -> Json:
+    function: Json = {
+        "name": name,
+        **rng.maybe(lambda: {"description": rng.text()}),
+        "parameters": dict(rng.choice(_SCHEMAS)),
+        **rng.maybe(lambda: {"strict": rng.random() < 0.5}, 0.3),
+        **rng.maybe(lambda: {"defer_loading": True}, 0.1),
+    }
+    members = list(function.items())
+    rng.shuffle(members)
+    deferred = rng.maybe(lambda: {"defer_loading": rng.random() < 0.5}, 0.2)
+    return {"type": "function", "function": dict(members), **deferred}

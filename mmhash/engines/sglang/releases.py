@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, NamedTuple
 
-from mmhash.engines.releases import Range, Releases
+from mmhash.engines.releases import Range, Releases, is_since
 from mmhash.errors import InputValueError
 
 
@@ -41,3 +41,11 @@ def is_rust(server: Any, version: str) -> bool:
     if server == "rust" and not RELEASES.recipe(version).file_hash:
         raise InputValueError(f"the Rust server of sglang {version} is not known: 0.5.23 is")
     return bool(server == "rust")
+
+
+def reads_every_form(version: str) -> bool:
+    """Return True for a release whose tools, Messages and Responses requests have plans.
+
+    0.5.21 and 0.5.22 lie between two ways of showing tools, and are not compared.
+    """
+    return version == "0.5.20" or is_since(version, "0.5.23")

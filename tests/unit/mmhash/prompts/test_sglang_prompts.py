@@ -13,6 +13,7 @@ import mmhash
 from mmhash.engines import sglang
 from mmhash.errors import InputValueError
 from mmhash.prompts import Model
+from mmhash.requests import UnplannedError
 from tests.support import prompt_models
 
 ENGINE = "sglang@0.5.23"
@@ -404,3 +405,97 @@ def test_parts_are_given_to_a_template_that_loops_over_a_known_name(
     template = f"{loops}[{{{{ p.text or p }}}}]{{% endfor %}}{{% endfor %}}"
     text = "[a][a]" if is_parts else "[a][ ][a]"
     assert ids_of(model, message, template=template) == model.encode(text, add_special_tokens=False)
+
+
+FUNCTION = {"parameters": {"type": "object"}, "name": "f", "strict": None}
+TOOL = {"type": "function", "function": FUNCTION, "defer_loading": True}
+
+
+@pytest.mark.parametrize(
+    ("release", "function"),
+    [
+        (
+            "0.5.23",
+            {**FUNCTION, "description": None, "defer_loading": True},
+        ),
+        (
+            "0.5.20",
+            {
+                "description": None,
+                "name": "f",
+                "parameters": {"type": "object"},
+                "strict": False,
+                "defer_loading": True,
+            },
+        ),
+    ],
+)
+def test_tools_have_the_members_of_the_release(
+    model: Model, release: str, function: dict[str, Any]
+) -> None:
+    function = {name: one for name, one in function.items() if name != "strict" or one is not None}
+    shown = [{"type": "function", "function": function, "defer_loading": True}]
+    request = {"messages": [USER], "tools": [TOOL]}
+    plan = model.plan(request, f"sglang@{release}", chat_template="{{ tools | tojson }}")
+    assert plan.token_ids == model.encode(json.dumps(shown), add_special_tokens=False)
+
+
+@pytest.mark.parametrize(
+    ("choice", "names"),
+    [
+        (None, "fg"),
+        ("required", "fg"),
+        ("none", ""),
+        ({"type": "function", "function": {"name": "g"}}, "g"),
+    ],
+)
+def test_the_choice_of_a_tool_says_which_are_shown(model: Model, choice: Any, names: str) -> None:
+    tools = [{"type": "function", "function": {"name": name}} for name in "fg"]
+    template = "{% for tool in tools or [] %}{{ tool.function.name }}{% endfor %}."
+    ids = ids_with(model, template, {"tools": tools, "tool_choice": choice})
+    assert ids == model.encode(f"{names}.", add_special_tokens=False)
+
+
+def test_a_template_that_fails_gets_tools_without_their_wrapper(model: Model) -> None:
+    template = "{% if not tools[0].name %}{{ raise_exception('no') }}{% endif %}{{ tools[0].name }}"
+    assert ids_with(model, template, {"tools": [TOOL]}) == model.encode(
+        "f", add_special_tokens=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("engine", "parameters", "reason"),
+    [
+        (ENGINE, {"properties": {"a": {"type": "varchar"}}}, "type"),
+        (ENGINE, {"type": ["string", "string"]}, "type"),
+        ("sglang@0.5.22", {"type": "object"}, "0.5.20"),
+    ],
+)
+def test_tools_that_no_plan_knows(
+    model: Model, engine: str, parameters: dict[str, Any], reason: str
+) -> None:
+    tools = [{"type": "function", "function": {"name": "f", "parameters": parameters}}]
+    with pytest.raises(UnplannedError, match=reason):
+        model.plan({"messages": [USER], "tools": tools}, engine)
+
+
+def test_a_final_message_is_continued(model: Model) -> None:
+    """The template does not get it: its text follows."""
+    template = "{% for m in messages %}<{{ m.content }}>{% endfor %}:"
+    final = {"role": "assistant", "content": "begun"}
+    members = {"messages": [USER, final], "continue_final_message": True}
+    assert ids_with(model, template, members) == model.encode(
+        "<hi>:begun", add_special_tokens=False
+    )
+
+
+def test_results_with_media_in_another_order_than_their_calls_are_refused(model: Model) -> None:
+    calls = [{**CALLS[0], "id": "a"}, {**CALLS[0], "id": "b"}]
+    answers = [
+        {"role": "tool", "tool_call_id": "b", "content": [image_part()]},
+        {"role": "tool", "tool_call_id": "a", "content": "x"},
+    ]
+    asked = {"role": "assistant", "tool_calls": calls}
+    assert ids_of(model, USER, asked, *reversed(answers), USER, template=PARTS)
+    with pytest.raises(UnplannedError, match="order"):
+        ids_of(model, USER, asked, *answers, USER, template=PARTS)

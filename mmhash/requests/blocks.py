@@ -1,0 +1,61 @@
+"""Content blocks of Messages requests, as every engine validates them."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mmhash.errors import InputValueError
+
+AddImage = Callable[[Any], dict[str, Any]]
+"""Adds the image of a source, and returns its part of the chat."""
+
+
+def blocks_of(content: Any) -> list[dict[str, Any]]:
+    """Return the blocks of a message."""
+    if not isinstance(content, list) or not all(
+        isinstance(one, dict) and isinstance(one.get("type"), str) for one in content
+    ):
+        raise InputValueError("content is a text or a list of blocks, each with a type")
+    return content
+
+
+def messages_of(members: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the messages of a request."""
+    messages: list[dict[str, Any]] = members["messages"]
+    for message in messages:
+        role = message.get("role") if isinstance(message, dict) else None
+        if role not in {"user", "assistant", "system"}:
+            raise InputValueError("each of the messages is of user, assistant or system")
+    return messages
+
+
+def object_of(members: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a member that is an object; a missing one is empty."""
+    value = members.get(name)
+    if value is not None and not isinstance(value, dict):
+        raise InputValueError(f"{name} is an object")
+    return value or {}
+
+
+def text_of(value: Any) -> str:
+    """Return a text."""
+    if not isinstance(value, str):
+        raise InputValueError("the text of a block is a text")
+    return value
+
+
+def call_of(block: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a block of type tool_use as a chat's call."""
+    if not block.get("id"):
+        raise InputValueError("a tool_use without an id: the engine draws one")
+    arguments = json.dumps(block.get("input") or {})
+    function = {"name": block.get("name") or "", "arguments": arguments}
+    return {"id": block["id"], "type": "function", "function": function}
+
+
+def schema_of(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of a tool's input."""
+    schema = tool.get("input_schema")
+    if not isinstance(schema, dict):
+        raise InputValueError("the input_schema of a tool is an object")
+    return schema if "type" in schema else {**schema, "type": "object"}

@@ -1,0 +1,232 @@
+"""Responses as SGLang makes a chat of them (0.5.23: entrypoints/openai/serving_responses.py)."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from mmhash.engines.sglang.releases import reads_every_form
+from mmhash.errors import InputValueError
+from mmhash.requests.raw_json import Path
+
+ReadPart = Callable[[dict[str, Any], Path], None]
+
+_COPIED = ("model", "chat_template_kwargs", "cache_salt", "extra_key")
+
+_DEVELOPER = "Developer instructions:"
+
+# Begins the reasoning that the engine gives to clients to keep for it.
+_STATE_PREFIX = "sglang-reasoning-v1."
+
+_CUSTOM_PARAMETERS = {
+    "type": "object",
+    "properties": {
+        "input": {"type": "string", "description": "The freeform text payload for this tool."}
+    },
+    "required": ["input"],
+    "additionalProperties": False,
+}
+
+
+def convert(members: Mapping[str, Any], release: str, read_part: ReadPart) -> dict[str, Any]:
+    """Return the members of the chat, system messages in their places.
+
+    The template decides whether these are joined in the first.
+    """
+    if not reads_every_form(release):
+        raise InputValueError("Responses requests are planned for SGLang 0.5.20 and 0.5.23")
+    given, messages = members.get("input"), []
+    if instructions := members.get("instructions"):
+        messages.append({"role": "system", "content": instructions})
+    if isinstance(given, str):
+        messages.append({"role": "user", "content": given})
+    elif isinstance(given, list):
+        for index, item in enumerate(given):
+            message = _message(item, ("input", index), read_part)
+            messages += [] if message is None else [message]
+    else:
+        raise InputValueError("input is a text or a list of items")
+    tools = list(_tools(members.get("tools") or []))
+    reasoning = members.get("reasoning")
+    return {
+        **{name: members[name] for name in _COPIED if name in members},
+        "messages": _joined(messages, release),
+        "tools": tools or None,
+        "tool_choice": _choice(members.get("tool_choice")) if tools else "none",
+        "reasoning_effort": (
+            reasoning.get("effort", "medium") if isinstance(reasoning, dict) else None
+        ),
+    }
+
+
+def _message(item: Any, path: Path, read_part: ReadPart) -> dict[str, Any] | None:
+    """Return the message of an item, None for reasoning without a text."""
+    if not isinstance(item, dict):
+        raise InputValueError("each item of input is an object")
+    match item.get("type"):
+        case "function_call":
+            return _call(item, item.get("name"), _arguments(item.get("arguments")))
+        case "custom_tool_call":
+            return _call(item, item.get("name"), {"input": item.get("input") or ""})
+        case "function_call_output" | "custom_tool_call_output":
+            output = item.get("output", "")
+            if isinstance(output, list):
+                texts = (part.get("text", "") for part in output if isinstance(part, dict))
+                output = "".join(map(_text, texts))
+            return {"role": "tool", "tool_call_id": item.get("call_id"), "content": output}
+        case "reasoning":
+            text = _reasoning(item)
+            return {"role": "assistant", "reasoning_content": text} if text else None
+        case None | "message":
+            return _plain_message(item, path, read_part)
+        case type_:
+            raise InputValueError(f"no plan for an item of type {str(type_)[:40]!r}")
+
+
+def _plain_message(item: dict[str, Any], path: Path, read_part: ReadPart) -> dict[str, Any]:
+    left_out = {"id", "status", "type"}
+    made = {name: one for name, one in item.items() if one is not None and name not in left_out}
+    content = made.get("content")
+    if isinstance(content, list):
+        made["content"] = content = [
+            _part(part, (*path, "content", number), read_part)
+            for number, part in enumerate(content)
+        ]
+    if made.get("role") == "developer":
+        made |= {"role": "system", "content": _labelled(content)}
+    return made
+
+
+def _part(part: Any, path: Path, read_part: ReadPart) -> Any:
+    if not isinstance(part, dict):
+        return part
+    if part.get("type") in {"input_text", "output_text"}:
+        return {"type": "text", "text": part.get("text", "")}
+    if part.get("type") in {"input_image", "image_url"}:
+        read_part(part, path)
+    return part
+
+
+def _labelled(content: Any) -> Any:
+    """Return the content of a developer's message, which becomes the system's."""
+    if isinstance(content, str):
+        return f"{_DEVELOPER}\n{content}"
+    if not isinstance(content, list):
+        return content
+    for index, part in enumerate(content):
+        if isinstance(part, dict) and isinstance(part.get("text"), str):
+            labelled = {**part, "text": f"{_DEVELOPER}\n{part['text']}"}
+            return [*content[:index], labelled, *content[index + 1 :]]
+    return [{"type": "text", "text": _DEVELOPER}, *content]
+
+
+def _call(item: dict[str, Any], name: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+    function = {"name": name, "arguments": arguments}
+    call = {"id": item.get("call_id") or item.get("id"), "type": "function", "function": function}
+    return {"role": "assistant", "tool_calls": [call]}
+
+
+def _arguments(given: Any) -> dict[str, Any]:
+    """Return the arguments of a call; what is no object counts as an empty one."""
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except (ValueError, RecursionError):
+            return {}
+    return given if isinstance(given, dict) else {}
+
+
+def _reasoning(item: dict[str, Any]) -> str:
+    for name in ("summary", "content"):
+        entries = item.get(name) or ()
+        texts = [one["text"] for one in entries if isinstance(one, dict) and one.get("text")]
+        if texts:
+            return "\n".join(map(_text, texts))
+    state = item.get("encrypted_content")
+    if isinstance(state, str) and state.startswith(_STATE_PREFIX):
+        raise InputValueError("no plan for encrypted reasoning")
+    return ""
+
+
+def _joined(messages: list[dict[str, Any]], release: str) -> list[dict[str, Any]]:
+    """Return the messages with those of the assistant that follow one another as one."""
+    joined: list[dict[str, Any]] = []
+    for message in messages:
+        previous = joined[-1] if joined else None
+        if (
+            message.get("role") == "assistant"
+            and previous is not None
+            and previous.get("role") == "assistant"
+            and (
+                previous.get("phase") == message.get("phase")
+                or (release != "0.5.20" and previous.keys() == {"role", "reasoning_content"})
+            )
+        ):
+            joined[-1] = _join(previous, message, release)
+        else:
+            joined.append(message)
+    return joined
+
+
+def _join(one: dict[str, Any], other: dict[str, Any], release: str) -> dict[str, Any]:
+    made = dict(one)
+    if release != "0.5.20" and other.get("phase") is not None:
+        made["phase"] = other["phase"]
+    if other.get("content") not in (None, ""):
+        if one.get("content") in (None, ""):
+            made["content"] = other["content"]
+        elif isinstance(one["content"], str) and isinstance(other["content"], str):
+            made["content"] = f"{one['content']}\n\n{other['content']}"
+        else:
+            made["content"] = _as_parts(one["content"]) + _as_parts(other["content"])
+    if calls := other.get("tool_calls"):
+        made["tool_calls"] = (one.get("tool_calls") or []) + calls
+    if reasoning := other.get("reasoning_content"):
+        before = one.get("reasoning_content")
+        made["reasoning_content"] = f"{before}\n{reasoning}" if before else reasoning
+    return made
+
+
+def _as_parts(content: Any) -> list[Any]:
+    return content if isinstance(content, list) else [{"type": "text", "text": content}]
+
+
+def _tools(tools: Any) -> Iterator[dict[str, Any]]:
+    """Yield the tools that a template gets: the engine leaves out its own and namespaces."""
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise InputValueError("tools is a list of objects")
+    for tool in tools:
+        if tool.get("type") == "shell":
+            raise InputValueError("no plan for a tool of type shell")
+        function = {name: tool.get(name) for name in ("name", "description", "parameters")}
+        function["strict"] = tool.get("strict", False)
+        if tool.get("type") == "custom" and tool.get("name"):
+            function |= {"description": _description(tool), "parameters": _CUSTOM_PARAMETERS}
+        elif tool.get("type") != "function":
+            continue
+        yield {"type": "function", "function": function}
+
+
+def _description(tool: Mapping[str, Any]) -> str | None:
+    parts = [tool["description"]] if tool.get("description") else []
+    form = tool.get("format")
+    if isinstance(form, dict) and form.get("type") == "grammar":
+        syntax, definition = form.get("syntax") or "lark", form.get("definition") or ""
+        parts.append(f"The payload must conform to this {syntax} grammar:\n{definition}")
+    return "\n\n".join(parts) or None
+
+
+def _choice(choice: Any) -> Any:
+    """Return the chat's choice of a tool: a named tool, or a text."""
+    if not isinstance(choice, dict):
+        return choice or "auto"
+    function = choice.get("function")
+    name = choice.get("name") or (function.get("name") if isinstance(function, dict) else None)
+    if choice.get("type") in {"function", "custom"} and name:
+        return {"type": "function", "function": {"name": name}}
+    return "auto"
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise InputValueError("the text of an item is a text")
+    return value
