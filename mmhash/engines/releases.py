@@ -48,15 +48,18 @@ class Releases(Generic[Recipe]):
 
     def recipe(self, version: str) -> Recipe:
         """Return the recipe of a release; an unknown release is an error that lists the known."""
-        if type(version) is not str:
-            version = check_text("version", version)
+        found: Range[Recipe] = _find(self, check_text("version", version))
+        return found.recipe
+
+    def find(self, version: str) -> Range[Recipe]:
+        """Return the range that has a release."""
         engine, at, _ = version.rpartition("@")
         if at and engine != self.engine:
             raise InputValueError(f"{version[:40]!r} is not a release of {self.engine}")
         wanted = _parse(version)
         for known in self._ranges:
             if _parse(known.first) <= wanted <= _parse(known.last):
-                return known.recipe
+                return known
         raise self._unknown(version)
 
     def resolve(self, version: str, engine_fallback: Fallback | None = None) -> str:
@@ -86,6 +89,11 @@ class Releases(Generic[Recipe]):
         known = ", ".join(map(str, self._ranges))
         version = version.rpartition("@")[2]
         return InputValueError(f"{self.engine} {version} is not known; known are {known}{hint}")
+
+
+@lru_cache(256)  # a plan calls it ten times
+def _find(releases: Releases[Recipe], version: str) -> Range[Recipe]:
+    return releases.find(version)
 
 
 def parse_range(text: str) -> Range[None]:

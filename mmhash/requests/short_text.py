@@ -4,7 +4,6 @@ Nearly all of a request with images is base64. It is searched for its end and de
 parser reads what is left, level by level, and hardly anything is copied.
 """
 
-import re
 from secrets import token_hex
 
 from mmhash.requests.media_text import Base64Error, decode_base64
@@ -16,6 +15,9 @@ _MIN_LENGTH = 1024
 
 # So many are set aside at most: more are read as any other text.
 _MAX_COUNT = 1024
+
+# Of the number at the end of a word.
+_DIGITS = 8
 
 # The bytes at either end by which contents of one length are told apart before they are compared.
 _END = 64
@@ -64,7 +66,7 @@ class ShortText:
         return self._word(number)
 
     def _word(self, number: int) -> bytes:
-        return b"%b%08d" % (self._nonce, number)
+        return b"%b%0*d" % (self._nonce, _DIGITS, number)
 
     @property
     def has_words(self) -> bool:
@@ -73,15 +75,17 @@ class ShortText:
 
     def content(self, text: str) -> bytearray | None:
         """Return the decoded content at the end of a short text, if it was set aside."""
-        word = text[-len(self._nonce) - 8 :]
+        word = text[-len(self._nonce) - _DIGITS :]
         if not self._contents or not word.startswith(self._nonce.decode()):
             return None
-        return self._contents[int(word[-8:])]
+        return self._contents[int(word[-_DIGITS:])]
 
     def restore(self, text: bytes) -> bytes:
         """Return a text with its words replaced by what they stand for."""
         if not self._texts or self._nonce not in text:
             return text
-        pieces: list[bytes | memoryview] = list(re.split(rb"%b(\d{8})" % self._nonce, text))
-        pieces[1::2] = [self._texts[int(number)] for number in pieces[1::2]]
+        first, *others = text.split(self._nonce)
+        pieces: list[bytes | memoryview] = [first]
+        for piece in others:
+            pieces += [self._texts[int(piece[:_DIGITS])], piece[_DIGITS:]]
         return b"".join(pieces)

@@ -1,8 +1,9 @@
 """The keys of vLLM's prefix cache: a chain over whole blocks of tokens and the items in them."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
-from mmhash.arguments import check_bytes, check_int
+from mmhash.arguments import check_bytes, check_int, check_optional_text, check_text
 from mmhash.engines import cbor, checks, engine
 from mmhash.engines.vllm.block_extras import (
     ExtraKeys,
@@ -90,6 +91,12 @@ def none_hash(
     *, version: str = LATEST, seed: str | None = None, block_algorithm: str = DEFAULT_ALGORITHM
 ) -> bytes:
     """Return the root before the first block; `seed` is the engine's PYTHONHASHSEED."""
+    version, seed = check_text("version", version), check_optional_text("seed", seed)
+    return _root(version, seed, check_text("block_algorithm", block_algorithm))
+
+
+@lru_cache(64)  # a plan needs it for each request
+def _root(version: str, seed: str | None, block_algorithm: str) -> bytes:
     recipe = RELEASES.recipe(version)
     hash_ = block_hash(block_algorithm)
     if seed is None:
