@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from mmhash import Digest
 from mmhash.prompts import Plan
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.planning import OpenedPlan
-from mmhash.requests import COUNTING_PATHS, PATHS, Document, MediaSource
+from mmhash.requests import COUNTING_PATHS, PATHS, Document, MediaSource, ShortText
 from mmhash_service.gateway.expected import UnnamedBlocks, name_blocks
 from mmhash_service.gateway.served_models import requested_model
 from mmhash_service.gateway.worker_spec import EngineSpec
@@ -47,31 +47,29 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# A longer body is parsed in a thread, unless it is light.
-_INLINE_MAX = 32 << 10
+# The event loop decodes and hashes the base64 of a body of this length in a millisecond or two; a
+# longer body is read in a thread.
+_INLINE_MAX = 1 << 20
 
-# A job in a thread takes longer than to search and parse such a body. The worst of this size has
-# 4000 objects beside a hash.
+# Beside its base64, the event loop reads a text of this length, or a longer one of few values: a job
+# in a thread takes longer. The worst has 4000 objects beside a hash.
+_SHORT_MAX = 32 << 10
 _LIGHT_MAX = 192 << 10
 _LIGHT_SIGNS = 4096
-
-# A longer body without a document is searched for its model in a thread.
-_SEARCHED_MAX = 256 << 10
 
 
 class RoutedRequest:
     """A request without callers' hashes, opened if it has a prompt."""
 
-    def __init__(self, text: bytes, document: Document | Problem | None = None) -> None:
+    def __init__(
+        self, text: bytes, document: Document | Problem | None = None, *, is_light: bool
+    ) -> None:
         self.text = text
         self._document = document
+        self.is_light = is_light
+        """True if the event loop can read the request."""
         self.media: defaultdict[Needs, Resolved] = defaultdict(dict)
         """The media that have been read, for each of the needs."""
-
-    @cached_property
-    def is_light(self) -> bool:
-        """True if the event loop can read the request."""
-        return len(self.text) <= _INLINE_MAX or is_light(self.text)
 
     async def run(
         self, work: ThreadPool, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
@@ -94,9 +92,7 @@ class RoutedRequest:
         """Return the model that the request names, or an empty string."""
         if isinstance(self._document, Document):
             return self._document.model
-        if len(self.text) <= _SEARCHED_MAX:
-            return requested_model(self.text)
-        return await work.run(requested_model, self.text)
+        return await self.run(work, requested_model, self.text)
 
     async def resolve(
         self, context: RequestContext, sources: Sequence[MediaSource], needs: Needs
@@ -125,31 +121,38 @@ async def read_request(
     body: bytes, content_type: str, path: str | None, work: ThreadPool, *, is_prompt: bool
 ) -> RoutedRequest:
     """Return a request for a path; one without a path has the form that its members show."""
-    if len(body) <= _INLINE_MAX or is_light(body):
-        return _read(body, content_type, path, is_prompt=is_prompt)
-    return await work.run(_read, body, content_type, path, is_prompt=is_prompt)
+    is_short = len(body) <= _INLINE_MAX
+    short = ShortText(body) if is_short else await work.run(ShortText, body)
+    light = is_short and is_light(short.text)
+    read = partial(_read, short, content_type, path, is_prompt=is_prompt, light=light)
+    return read() if light else await work.run(read)
 
 
-def _read(body: bytes, content_type: str, path: str | None, *, is_prompt: bool) -> RoutedRequest:
+def _read(
+    short: ShortText, content_type: str, path: str | None, *, is_prompt: bool, light: bool
+) -> RoutedRequest:
     try:
-        check_form(body, content_type)
-        pieces = strip_unverified_hashes(body, lambda _tags: frozenset(), refuse=False)
+        check_form(short.whole, content_type)
+        # No member that is removed has its name or its value in the base64 of a data: URL.
+        pieces = strip_unverified_hashes(short.text, lambda _tags: frozenset(), refuse=False)
     except RequestRefusedError as refused:
         raise Problem(str(refused)) from refused
-    text = body if pieces is None else b"".join(pieces)
+    if pieces is not None:
+        short = ShortText(short.restore(b"".join(pieces)))
     if not is_prompt:
-        return RoutedRequest(text)
+        return RoutedRequest(short.whole, is_light=light)
     try:
-        return RoutedRequest(text, open_document(text, path))
+        document: Document | Problem = open_document(short, path)
     except Problem as problem:  # the worker may well answer it
-        return RoutedRequest(text, problem)
+        document = problem
+    return RoutedRequest(short.whole, document, is_light=light)
 
 
-def is_light(body: bytes) -> bool:
-    """Return True if a body is searched and parsed in a few milliseconds: it has few values."""
-    if not _LIGHT_SIGNS < len(body) <= _LIGHT_MAX:
-        return len(body) <= _LIGHT_SIGNS
-    signs = np.frombuffer(body, np.uint8)  # faster than count()
+def is_light(text: bytes) -> bool:
+    """Return True if a text is searched and parsed in a few milliseconds: it has few values."""
+    if not _SHORT_MAX < len(text) <= _LIGHT_MAX:
+        return len(text) <= _SHORT_MAX
+    signs = np.frombuffer(text, np.uint8)  # faster than count()
     # Each member has a name in quotes, and each other value but the first a comma before it.
     return sum(int(np.count_nonzero(signs == sign)) for sign in b'",') <= _LIGHT_SIGNS
 

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from mmhash.prompts import Model
 
 
-def open_document(text: bytes, path: str | None) -> Document:
+def open_document(text: bytes | ShortText, path: str | None) -> Document:
     """Open the body of a request for a path."""
-    short = ShortText(text)
+    short = text if isinstance(text, ShortText) else ShortText(text)
     refuse_many_values(short.text)
     try:
         return Document(short, form_of_path(path))

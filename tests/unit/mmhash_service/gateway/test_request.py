@@ -35,9 +35,9 @@ def test_a_body_with_few_values_is_light(body: bytes) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b"[" + b"0," * 5000 + b"0]",
-        b"{" + b'"a":{' * 3000,
-        b'"' * 5000,
+        b"[" + b"0," * 20_000 + b"0]",
+        b"{" + b'"a":{' * 8000,
+        b'"' * 40_000,
         IMAGE % (b"A" * 200_000),
     ],
 )
