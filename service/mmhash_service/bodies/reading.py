@@ -23,6 +23,10 @@ BODY_BYTES = "mmhash.body_bytes"
 RECEIVE_BODY = "mmhash.receive_body"
 DIRECT_MIN_BYTES = 128 << 10
 
+# The ASGI extension whose `watch` is a function that takes what is called when the client has
+# disconnected, or None.
+WATCH_CLIENT = "mmhash.watch_client"
+
 
 def declared_length(request: Request) -> int | None:
     """Return the Content-Length, or None if it is missing or invalid."""

@@ -50,7 +50,7 @@ class Exchange:
         """Count the request as computed until its response begins; `end` ends it, or a failure."""
         self._fleet.note_choice(self.worker)
         new_part = self._new_tokens / max(1, self._prompt_tokens)
-        in_progress = metrics.GATEWAY_REQUESTS.labels(self.worker.url)
+        in_progress = metrics.labelled(metrics.GATEWAY_REQUESTS, self.worker.url)
         in_progress.inc()
         try:
             with self.worker.computing(
@@ -66,14 +66,14 @@ class Exchange:
         self.worker.succeed()
         if self._is_prompt:
             seconds = time.perf_counter() - self._start_s
-            metrics.GATEWAY_FIRST_BYTE_SECONDS.labels(self.worker.url).observe(seconds)
+            metrics.labelled(metrics.GATEWAY_FIRST_BYTE_SECONDS, self.worker.url).observe(seconds)
         if status < 400:
             self._fleet.note_answer(self.worker, self._new_tokens, self._prompt_tokens)
         if self._is_planned:
             url, ranked = self.worker.url, self._ranked
-            metrics.GATEWAY_TOKENS.labels(url, "yes").inc(ranked.matched_tokens)
-            metrics.GATEWAY_TOKENS.labels(url, "expected").inc(ranked.expected_tokens)
-            metrics.GATEWAY_TOKENS.labels(url, "no").inc(self._new_tokens)
+            metrics.labelled(metrics.GATEWAY_TOKENS, url, "yes").inc(ranked.matched_tokens)
+            metrics.labelled(metrics.GATEWAY_TOKENS, url, "expected").inc(ranked.expected_tokens)
+            metrics.labelled(metrics.GATEWAY_TOKENS, url, "no").inc(self._new_tokens)
 
     def moved_to(self, worker: Worker) -> "Exchange":
         """End the request here, and return it with another worker, which has begun to respond."""
@@ -89,7 +89,7 @@ class Exchange:
         Those without a name count if the prompt was computed: a request that was refused, or left
         before, may not have been.
         """
-        metrics.GATEWAY_REQUESTS.labels(self.worker.url).dec()
+        metrics.labelled(metrics.GATEWAY_REQUESTS, self.worker.url).dec()
         if is_computed:
             self.worker.sent.add(self._unnamed, self._fleet.cached_tokens_each)
         self.worker.end(self._unnamed)

@@ -7,14 +7,13 @@ nothing, so every other one is tried; after a connection that was lost later, on
 import asyncio
 import math
 import time
-from contextlib import ExitStack
 from typing import Self
 
 from fastapi import Request
 from starlette.types import Receive, Scope, Send
 
 from mmhash.requests import PATHS
-from mmhash_service.bodies.reading import read_body
+from mmhash_service.bodies.reading import WATCH_CLIENT, read_body
 from mmhash_service.gateway.connection import (
     BrokenError,
     Connection,
@@ -81,17 +80,16 @@ class Proxy:
         path = scope["path"]
         if not path.startswith("/") or ".." in path.split("/"):
             raise Problem("not-found")
-        with self._limits.admit(), ExitStack() as holding:
-            held = holding.enter_context(self._limits.reserve())
+        with self._limits.admit() as held:
             is_prompt = has_prompt(request)
             routed = await self._read(request, held, is_prompt=is_prompt)
             routing = Routing(self._router, request, routed, held, is_prompt=is_prompt)
-            with _ClientWatch(receive) as watch:
+            with _ClientWatch(scope) as watch:
                 exchange, connection = await self._send(scope, routing)
                 scope[ROUTE] = exchange.facts
                 del routed, routing
                 if connection.has_sent:
-                    holding.close()  # the response may take minutes
+                    held.release()  # the response may take minutes
                 is_complete = False
                 try:
                     is_complete = await self._respond(exchange.worker, connection, watch, send)
@@ -190,27 +188,29 @@ class Proxy:
 
 
 class _ClientWatch:
-    """Cancels the task if the client disconnects, and with it the request to the worker."""
+    """Cancels the task if the client disconnects, and with it the request to the worker.
 
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
+    Without the server's extension it is not noticed: `receive` would need a task of its own.
+    """
+
+    def __init__(self, scope: Scope) -> None:
+        extension = scope.get("extensions", {}).get(WATCH_CLIENT)
+        self._watch = extension["watch"] if extension else lambda _: None
+        self._task = asyncio.current_task()
         self.is_gone = False
 
     def __enter__(self) -> Self:
-        self._task = asyncio.current_task()
-        self._watch = asyncio.create_task(self._wait())
+        self._watch(self._cancel)
         return self
 
-    async def _wait(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self.is_gone = True
+    def _cancel(self) -> None:
         if self._task is not None:
+            self.is_gone = True
             self._task.cancel()
 
     def stop(self) -> None:
-        """Stop watching: the server calls the end of a response a disconnect too."""
-        self._watch.cancel()
+        """Stop watching: a client may disconnect when it has the response."""
+        self._watch(None)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
         self.stop()

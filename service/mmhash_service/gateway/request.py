@@ -51,8 +51,8 @@ T = TypeVar("T")
 # longer body is read in a thread.
 _INLINE_MAX = 1 << 20
 
-# Beside its base64, the event loop reads a text of this length, or a longer one of few values: a job
-# in a thread takes longer. The worst has 4000 objects beside a hash.
+# Beside its base64, the event loop reads a text of this length, or a longer one of few values: a
+# job in a thread takes longer. The worst has 4000 objects beside a hash.
 _SHORT_MAX = 32 << 10
 _LIGHT_MAX = 192 << 10
 _LIGHT_SIGNS = 4096

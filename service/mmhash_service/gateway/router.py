@@ -356,7 +356,7 @@ class Routing:
         start = time.perf_counter()
         decision = await self._decide()
         if self._is_counted and not self.tried:
-            metrics.GATEWAY_DECISIONS.labels(decision.prepared.how).inc()
+            metrics.labelled(metrics.GATEWAY_DECISIONS, decision.prepared.how).inc()
             metrics.GATEWAY_DECISION_SECONDS.observe(time.perf_counter() - start)
         return decision
 

@@ -14,10 +14,9 @@ from mmhash_service.endpoints.openapi import describe_bodies
 from mmhash_service.endpoints.schemas.server import ProblemAnswer
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.http.middleware import (
-    AccessLogMiddleware,
     ApiKeyMiddleware,
-    DuplicateHeaderMiddleware,
     MetricsPortMiddleware,
+    RequestMiddleware,
     TracingMiddleware,
 )
 from mmhash_service.http.problem_responses import MEDIA_TYPE, add_problem_handlers
@@ -102,8 +101,7 @@ def list_middleware(
     middleware = []
     if tracing.enable():
         middleware.append(Middleware(TracingMiddleware, paths=paths))
-    middleware.append(Middleware(AccessLogMiddleware, paths=paths))
-    middleware.append(Middleware(DuplicateHeaderMiddleware))
+    middleware.append(Middleware(RequestMiddleware, paths=paths))
     if settings.metrics_port is not None:
         middleware.append(Middleware(MetricsPortMiddleware, port=settings.metrics_port))
     if settings.api_key_digests:

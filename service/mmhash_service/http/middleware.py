@@ -2,12 +2,10 @@
 
 import logging
 from collections.abc import Collection
-from functools import cache
 from hmac import compare_digest
 from time import perf_counter
 
 from blake3 import blake3
-from prometheus_client import Counter, Histogram
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -25,8 +23,11 @@ logger = logging.getLogger(__name__)
 POLLED = frozenset({"/live", "/ready", "/health", "/metrics"})
 
 
-class AccessLogMiddleware:
-    """Counts, times and logs requests. Paths other than `paths` are reported as `other`."""
+class RequestMiddleware:
+    """Counts, times and logs requests, and refuses those with duplicate headers.
+
+    Paths other than `paths` are reported as `other`.
+    """
 
     def __init__(self, app: ASGIApp, paths: frozenset[str]) -> None:
         self._app = app
@@ -50,48 +51,26 @@ class AccessLogMiddleware:
             await send(message)
 
         path = scope["path"]
+        app = self._app
+        if has_duplicates(scope["headers"]):  # refused before any header is used
+            app = problem_response("duplicate-header")
         if path in POLLED:
-            await self._app(scope, receive, send_and_note)
+            await app(scope, receive, send_and_note)
             return
         try:
-            await self._app(scope, receive, send_and_note)
+            await app(scope, receive, send_and_note)
         finally:
             seconds = perf_counter() - start
             label = path if path in self._paths else "other"
             status = status or 499  # the client disconnected before the response
-            _requests(label, status).inc()
-            _seconds(label).observe(seconds)
+            metrics.labelled(metrics.REQUESTS, label, str(status)).inc()
+            metrics.labelled(metrics.SECONDS, label).observe(seconds)
             fields = {
                 "duration_ms": round(1e3 * seconds, 3),
                 "body_bytes": scope.get(BODY_BYTES, 0),
                 **scope.get(ROUTE, {}),
             }
             logger.info("%s %s %d", scope["method"], label, status, extra={"fields": fields})
-
-
-# Cached: labels() takes as long as the rest of the middleware.
-@cache
-def _seconds(label: str) -> Histogram:
-    return metrics.SECONDS.labels(label)
-
-
-@cache
-def _requests(label: str, status: int) -> Counter:
-    return metrics.REQUESTS.labels(label, str(status))
-
-
-class DuplicateHeaderMiddleware:
-    """Refuses requests with duplicate headers."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it before any header is used."""
-        if scope["type"] == "http" and has_duplicates(scope["headers"]):
-            await problem_response("duplicate-header")(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
 
 
 class MetricsPortMiddleware:

@@ -52,6 +52,13 @@ class Admission:
         self.held += nbytes
         metrics.HELD_BYTES.inc(nbytes)
 
+    def release(self, keep: int = STREAM_BYTES) -> None:
+        """Release the bytes of the request but those of its stream buffer."""
+        freed = self.held - keep
+        self._limits.held -= freed
+        self.held = keep
+        metrics.HELD_BYTES.dec(freed)
+
 
 class Limits:
     """The requests in progress and the bytes held by a process, with a limit on each."""
@@ -107,5 +114,4 @@ class Limits:
             admission.hold(STREAM_BYTES)
             yield admission
         finally:
-            self.held -= admission.held
-            metrics.HELD_BYTES.dec(admission.held)
+            admission.release(keep=0)

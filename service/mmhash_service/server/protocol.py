@@ -8,6 +8,7 @@ import asyncio
 import resource
 import select
 import sys
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from mmhash_service.bodies.parsing import parse_natural
-from mmhash_service.bodies.reading import DIRECT_MIN_BYTES, MIN_PROGRESS, RECEIVE_BODY
+from mmhash_service.bodies.reading import (
+    DIRECT_MIN_BYTES,
+    MIN_PROGRESS,
+    RECEIVE_BODY,
+    WATCH_CLIENT,
+)
 from mmhash_service.server.body_sink import READ_BYTES, BodyReceiver, BodySink, Consume, Count
 
 # Clients and proxies send far less, and most servers accept 8 to 32 KiB. One read of uvloop, up to
@@ -62,6 +68,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._last_pending: tuple[str, int, int] | None = None
         # The request being answered. uvicorn notifies only the newest one of a lost connection.
         self._answering: RequestResponseCycle | None = None
+        self._on_disconnect: Callable[[], object] | None = None
         self._is_half_closed = False
         # Of the body that is being received: its bytes so far, its length if it is known, and its
         # consumer if it has one.
@@ -85,11 +92,21 @@ class BoundedProtocol(HttpToolsProtocol):
             if self._answering is not None:
                 self._answering.disconnected = True
                 self._answering.message_event.set()
+            if self._on_disconnect is not None:
+                self._on_disconnect()
             if self._sink is not None:
                 self._sink.fail(ClientDisconnect())
             if self._receiver is not None:
                 self._receiver.end()
             super().connection_lost(exc)
+
+    def _watch(
+        self, cycle: RequestResponseCycle, on_disconnect: Callable[[], object] | None
+    ) -> None:
+        """Call a function when the client of the request being answered has disconnected."""
+        if on_disconnect is not None and cycle.disconnected:
+            self.loop.call_soon(on_disconnect)
+        self._on_disconnect = on_disconnect
 
     def eof_received(self) -> Any:  # a bool, as asyncio has it; None to uvicorn
         """Keep the connection for a response that has not begun, and close it otherwise.
@@ -183,9 +200,10 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.parser.should_upgrade():
             return
         super().on_headers_complete()
+        self.scope["extensions"] = {WATCH_CLIENT: {"watch": partial(self._watch, self.cycle)}}
         if self._length is None or self._length >= DIRECT_MIN_BYTES:
             receive = partial(self._receive_body, self.cycle)
-            self.scope["extensions"] = {RECEIVE_BODY: {"receive": receive}}
+            self.scope["extensions"][RECEIVE_BODY] = {"receive": receive}
         if self.expect_100_continue:
             # A proxy that receives a final response instead of 100 does not send the body. The next
             # request of this connection, perhaps of another client, would be read as the body.

@@ -119,6 +119,7 @@ def _run_server(
         loop="uvloop",
         http=protocol,  # type: ignore[arg-type]  # (uvicorn only calls it)
         ws="none",
+        proxy_headers=False,  # nothing reads the client's address
         log_config=None,
         access_log=False,
         server_header=False,

@@ -5,6 +5,8 @@ import os
 import platform
 import sys
 from collections.abc import Iterable
+from functools import cache
+from typing import TypeVar
 
 import prometheus_client.values
 from prometheus_client import (
@@ -25,6 +27,8 @@ from mmhash_service.telemetry.processes import ProcessTree
 
 # The time of each series' creation would double the number of series; no query needs it.
 disable_created_metrics()  # type: ignore[no-untyped-call]
+
+M = TypeVar("M", Counter, Gauge, Histogram)
 
 MULTIPROC_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 
@@ -167,6 +171,12 @@ GATEWAY_REQUESTS = Gauge(
     registry=REGISTRY,
     multiprocess_mode="livesum",
 )
+
+
+@cache  # the package's own lookup takes longer than an increment
+def labelled(metric: M, *labels: str) -> M:
+    """Return the metric of these labels."""
+    return metric.labels(*labels)
 
 
 READ_AT_SCRAPE = CollectorRegistry()
