@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import mmhash
-from mmhash import Client, Hasher, MMHashError, cpu
+from mmhash import AsyncClient, Client, Hasher, MMHashError, cpu
 from mmhash.transport import SharedPool, SharedTensor
 from mmhash.transport.segments import DIRECTORY
 
@@ -57,6 +57,23 @@ def test_a_client_belongs_to_the_process_that_made_it(server: Any) -> None:
 
         check_in_child(check)
         assert client.hash(BIG)[0].key == mmhash.key(BIG)
+
+
+def test_an_async_client_belongs_to_the_process_that_made_it(server: Any) -> None:
+    client = AsyncClient(str(server.client.base_url))
+
+    async def call() -> None:
+        assert (await client.hash(b"item"))[0].key == mmhash.key(b"item")
+
+    def check() -> None:
+        with pytest.raises(MMHashError, match="made before a fork"):
+            asyncio.run(call())
+
+    with asyncio.Runner() as runner:
+        runner.run(call())
+        check_in_child(check)
+        runner.run(call())
+        runner.run(client.aclose())
 
 
 def test_a_pool_belongs_to_the_process_that_made_it() -> None:

@@ -12,6 +12,22 @@ from tests.support.responses import refusal_of
 CALLS = ["/hash", "/blocks", "/annotate?engine=vllm"]
 JSON = {"content-type": "application/json"}
 
+# tests/unit/mmhash_service/bodies/test_validation.py has other JSON that is none.
+INVALID = {
+    "depth": b"[" * 100_000 + b"]" * 100_000,
+    "depth in a member": b'{"items":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "no end": b'{"items":[{"kind":"bytes","data":"',
+    "a number of many digits": b'{"items":' + b"9" * 1_000_000 + b"}",
+    "NaN": b'{"items":NaN}',
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("name", INVALID)
+def test_such_json_is_refused(server: Any, call: str, name: str) -> None:
+    answer = server.client.post(call, content=INVALID[name], headers=JSON)
+    assert refusal_of(answer) in {"invalid-json", "body-too-large"}
+
 
 TOO_LARGE = {
     "numbers": b'{"items":[' + b"0," * 1_000_000 + b"0]}",

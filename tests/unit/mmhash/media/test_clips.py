@@ -60,7 +60,7 @@ def test_by_frames_equal_frames_of_two_files_have_equal_keys() -> None:
 
 
 def list_key(frames: list[mmhash.Digest]) -> mmhash.Digest:
-    return frame("list", "", (len(frames),), mmhash.digest(b"".join(map(bytes, frames))))
+    return frame("list", "", (len(frames),), mmhash.digest(b"".join(one.bytes for one in frames)))
 
 
 def test_windows_of_a_clip() -> None:

@@ -128,3 +128,15 @@ def test_pillow_s_switches_are_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     assert PngImagePlugin.MAX_TEXT_CHUNK == 1 << 20
     assert PngImagePlugin.MAX_TEXT_MEMORY == 64 << 20
     assert GifImagePlugin.LOADING_STRATEGY is strategy.RGB_AFTER_FIRST
+
+
+@pytest.mark.parametrize("frames", [1, 3])
+@pytest.mark.parametrize("form", ["PNG", "WEBP", "MPO"])
+def test_the_orientation_is_that_of_the_first_frame(form: str, frames: int) -> None:
+    file = BytesIO()
+    exif = Image.Exif()
+    exif[0x0112] = 8
+    pictures = [Image.new("RGB", (5, 4), (level, 0, 0)) for level in range(frames)]
+    pictures[0].save(file, form, save_all=True, append_images=pictures[1:], exif=exif)
+    assert decoded(file.getvalue()).orientation == 8
+    assert decoded(file.getvalue()) == of_library(file.getvalue())
