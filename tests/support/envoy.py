@@ -42,6 +42,10 @@ class Configuration:
         self.workers["load_assignment"]["endpoints"] = _endpoints(workers)
         self.picker["load_assignment"]["endpoints"] = _endpoints([picker])
 
+    def use_pickers(self, pickers: Sequence[str]) -> None:
+        """Ask several pickers in turn."""
+        self.picker["load_assignment"]["endpoints"] = _endpoints(pickers)
+
     def show_metadata(self) -> None:
         """Have Envoy show the endpoints of its metadata in each response."""
         value = "%DYNAMIC_METADATA(envoy.lb:x-gateway-destination-endpoint)%"
