@@ -30,7 +30,7 @@ PATH = "/v1/chat/completions"
 DESTINATION = "x-gateway-destination-endpoint"
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 
-SECONDS = float(os.environ.get("MMHASH_TEST_PICKERS_S", "8"))
+SECONDS = float(os.environ.get("PICKER_FAULTS_S", "8"))
 """How long pickers are killed and workers replaced."""
 
 
