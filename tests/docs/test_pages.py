@@ -37,7 +37,6 @@ PAGES = (
     "operations.md",
     "prompts.md",
     "quickstart-library.md",
-    "quickstart-sglang.md",
     "quickstart-sidecar.md",
     "quickstart-vllm.md",
     "routing.md",
@@ -51,6 +50,7 @@ ELSEWHERE = {
     "cuda.md": "tests/docs/test_compile.py",
     "docker.md": "tests/packaging/test_image.py",  # by `make image`
     "engines.md": "tests/docs/test_snippets.py",
+    "envoy.md": "tests/integration/picker",
     "guard.md": "tests/live/test_guard.py",
     "http.md": "tests/docs/test_http.py",
     "live.md": "tests/live",

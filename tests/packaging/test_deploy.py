@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from mmhash_service.gateway.settings import GatewaySettings
+from mmhash_service.gateway.worker_spec import parse_worker
 from mmhash_service.guard.settings import GuardSettings
 from mmhash_service.settings import Settings
 from tests.support.decoders import wait_for_ready
@@ -22,7 +23,11 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 COMPOSE = sorted(DEPLOY.glob("compose*.yaml"))
 KUBERNETES = sorted(
     path
-    for path in (*DEPLOY.glob("kubernetes-*.yaml"), *DEPLOY.glob("kubernetes/**/*.yaml"))
+    for path in (
+        *DEPLOY.glob("kubernetes-*.yaml"),
+        *DEPLOY.glob("kubernetes/**/*.yaml"),
+        DEPLOY / "envoy" / "kubernetes.yaml",
+    )
     if path.name != "kustomization.yaml"
 )
 SIDECARS = sorted(DEPLOY.glob("kubernetes-sidecar*.yaml"))
@@ -65,8 +70,33 @@ def sidecar(path: Path) -> tuple[Document, Document, Document]:
 def test_kubernetes_takes_it(path: Path) -> None:
     newest = kubernetes_validate.latest_version()
     for document in documents(path):
-        if document["kind"] != "PodMonitor":  # of the Prometheus operator: see test_kustomize.py
+        # Not of Kubernetes itself: see test_kustomize.py, and below.
+        if document["kind"] not in {"PodMonitor", "InferencePool", "HTTPRoute"}:
             kubernetes_validate.validate(document, newest, strict=True)
+
+
+def test_the_pool_of_the_picker_names_its_services() -> None:
+    found = {
+        (one["kind"], one["metadata"]["name"]): one.get("spec", {})
+        for one in documents(DEPLOY / "envoy" / "kubernetes.yaml")
+    }
+    pool = found["InferencePool", "vllm"]
+    (backend,) = found["HTTPRoute", "vllm"]["rules"][0]["backendRefs"]
+    assert (backend["kind"], backend["name"]) == ("InferencePool", "vllm")
+    workers, picker = found["Service", "vllm-workers"], found["Service", "mmhash-picker"]
+    assert workers["selector"] == pool["selector"]["matchLabels"]
+    assert [one["number"] for one in pool["targetPorts"]] == [workers["ports"][0]["port"]]
+    assert pool["endpointPickerRef"]["name"] == "mmhash-picker"
+    assert pool["endpointPickerRef"]["port"]["number"] == picker["ports"][0]["port"]
+    (container,) = containers(PODS["mmhash-picker"]).values()
+    named = dict(one[2:].partition("=")[::2] for one in container["args"][1:] if "--set" not in one)
+    assert named["port"] == str(picker["ports"][0]["port"])
+    spec = parse_worker(named["worker-dns"])
+    assert spec.url == f"http://vllm-workers:{workers['ports'][0]['port']}"
+    sets = [one.removeprefix("--set=") for one in container["args"] if "--set=" in one]
+    own = [one.removeprefix("gateway.") for one in sets if one.startswith("gateway.")]
+    assert all(GatewaySettings.parse_assignment(one) for one in own)
+    assert all(Settings.parse_assignment(one) for one in sets if not one.startswith("gateway."))
 
 
 def test_compose_takes_it() -> None:
