@@ -57,7 +57,9 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         clients = [
             stack.enter_context(openai.OpenAI(base_url=f"{url}/v1", **OPTIONS)) for url in bases
         ]
-        for one in [picker.http for picker in pickers] + [gateway.new_client()]:
+        states = [picker.http for picker in pickers]
+        states.append(stack.enter_context(gateway.new_client()))
+        for one in states:
             wait_until(lambda one=one: _are_connected(one))
         yield Fleet(engines, *clients)
 
