@@ -8,6 +8,7 @@ interpreter lock, which the thread gives up after each millisecond of work. Read
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -18,7 +19,7 @@ from mmhash.kvindex.loop import SocketLoop
 from mmhash.kvindex.ranks import Match, Ranks
 from mmhash.kvindex.source import Source, Timeouts, Worker
 from mmhash.kvindex.subscriber import request_replay, subscribe
-from mmhash.kvindex.table import MAX_HOLDERS, BlockTable
+from mmhash.kvindex.table import MAX_HOLDERS, BlockTable, block_ids
 
 logger = logging.getLogger(__name__)
 
@@ -157,6 +158,17 @@ class Index:
         if state is None:
             raise InputValueError(f"the index has no worker {url}")
         self._loop.submit(state.close)
+
+    def hold(self, url: str, blocks: Iterable[int | bytes], rank: int = 0) -> None:
+        """Add blocks that a rank of a worker is known to have, though no event has named them.
+
+        An engine does not store a block again that it has, so an index that starts late would never
+        learn of it. Events remove it as any other.
+        """
+        state, ids = self._workers.get(check_str("url", url)), block_ids(blocks)
+        if state is None:
+            raise InputValueError(f"the index has no worker {url}")
+        self._loop.submit(partial(state.ranks.hold, check_int("rank", rank, 0), ids))
 
     def match(
         self, blocks: Iterable[int | bytes], block_size: int | None = None

@@ -88,6 +88,12 @@ class Ranks:
             self.by_number = {**self.by_number, number: rank}
         return rank
 
+    def hold(self, number: int, ids: Sequence[int]) -> None:
+        """Add blocks of a rank that has published others; it may have been dropped since."""
+        rank = self.by_number.get(number)
+        if rank is not None:
+            self.evicted += self._table.store(rank.holder, DEFAULT_TIER, 0, ids)
+
     def warn(self, error: LimitError) -> None:
         """Log the first limit that a batch of the worker exceeds."""
         if not self._has_limit_warning:

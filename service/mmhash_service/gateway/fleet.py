@@ -9,7 +9,7 @@ from functools import partial
 
 from mmhash.engines.releases import Fallback
 from mmhash.errors import InputValueError, LimitError
-from mmhash.kvindex import Index, WorkerStats
+from mmhash.kvindex import Index, Match, WorkerStats
 from mmhash.kvindex import Worker as EventSource
 from mmhash_service.gateway.connection import SilentError, WorkerError
 from mmhash_service.gateway.conversations import Conversations
@@ -31,9 +31,6 @@ _SETTLE_S = 1.0
 # A healthy worker publishes events within this time of its first probe, or its address is wrong.
 _PATIENCE_S = 10.0
 _WARNED = float("inf")
-
-# The blocks of a request that are looked up when it has been answered.
-_CHECKED_BLOCKS = 64
 
 PROBE_SPACING_S = 0.002
 """The time between the first probes of two workers: all at once would block the event loop."""
@@ -130,9 +127,11 @@ class Fleet:
         worker.expected.remove(blocks)
         if worker.engine is None or worker.described.events is None:
             return
-        match = self.index.match(list(blocks[:_CHECKED_BLOCKS]), 1).get(worker.url)
+        first, last = (self._find(worker, blocks[at]) for at in (0, -1))
+        if last and not first:  # it was computed from all before it
+            self.index.hold(worker.url, blocks, last.rank)
         before = worker.names.verdict
-        worker.names.add(found=match.tokens if match else 0, missing=len(blocks))
+        worker.names.add(is_found=bool(first or last), missing=len(blocks))
         is_wrong = worker.names.verdict == "wrong"
         if worker.names.verdict != before:
             metrics.GATEWAY_MISNAMED.labels(worker.url).set(is_wrong)
@@ -140,6 +139,10 @@ class Fleet:
             logger.warning("worker %s: %s", worker.url, self._misnamed(worker))
         elif before == "wrong" and worker.names.verdict == "right":
             logger.info("worker %s stores blocks under their planned names", worker.url)
+
+    def _find(self, worker: Worker, block: int) -> Match | None:
+        match = self.index.match([block], 1).get(worker.url)
+        return match if match and match.tokens else None
 
     def _misnamed(self, worker: Worker) -> str:
         """Return the likely cause of a worker whose events list no planned block."""

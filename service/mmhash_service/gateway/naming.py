@@ -24,12 +24,12 @@ class NameCheck:
 
     def __init__(self) -> None:
         self._missing = 0
-        self._found = 0
+        self._is_right = False
 
-    def add(self, *, found: int, missing: int) -> None:
+    def add(self, *, is_found: bool, missing: int) -> None:
         """Count the blocks of a request that the worker has answered."""
-        if found:
-            self._found += found
+        if is_found:
+            self._is_right = True
             self._missing = 0  # what is evicted at once, or published late, is no wrong name
         else:
             self._missing += missing
@@ -44,7 +44,7 @@ class NameCheck:
         """Return what the events say so far."""
         if self._missing >= ENOUGH_BLOCKS:
             return "wrong"
-        return "right" if self._found else "unknown"
+        return "right" if self._is_right else "unknown"
 
 
 class _Plugin(Struct):

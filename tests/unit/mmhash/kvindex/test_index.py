@@ -213,3 +213,8 @@ def test_a_worker_that_is_unhealthy_before_it_is_opened_is_not_connected() -> No
         assert index._loop._by_socket
     finally:
         index.stop()
+
+
+def test_blocks_of_an_unknown_worker_are_refused() -> None:
+    with Index() as index, pytest.raises(InputValueError, match="no worker"):
+        index.hold("http://a:1", [1])

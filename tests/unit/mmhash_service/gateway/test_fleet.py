@@ -14,7 +14,7 @@ from mmhash_service.gateway.policy import Candidate, rank
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.worker import Adapter, Worker
 from mmhash_service.gateway.worker_spec import EngineSpec, parse_worker
-from tests.support.kv_publisher import Publisher, stored
+from tests.support.kv_publisher import Publisher, removed, stored
 from tests.support.waiting import wait_until
 
 
@@ -52,6 +52,30 @@ def test_a_document_that_is_asked_often_stays_with_its_worker(fleet: Fleet) -> N
         conversation_reuse=fleet.conversations.reused_tokens,
     )
     assert ranked[0].url == one.url
+
+
+def test_a_late_gateway_learns_from_answers_what_a_worker_had() -> None:
+    """The engine stores no block twice: without replays, the gateway never found the first ones."""
+    with Publisher(has_replay=False) as publisher:
+        line = f"http://127.0.0.1:1,events={publisher.events},engine=vllm@0.32.0"
+        settings = GatewaySettings(worker_list=(line,))
+        fleet = Fleet(settings)
+        spec = parse_worker(line)
+        worker = fleet.workers[spec.url] = Worker(spec, settings)
+        with Index([EventSource(spec.url, publisher.events)]) as fleet.index:
+
+            def matched() -> int:
+                return fleet.index.match([1, 2, 3], 16)[spec.url].tokens
+
+            wait_until(lambda: fleet.index.stats().workers[spec.url].is_connected)
+            publisher.publish(stored(3))
+            wait_until(lambda: fleet.index.stats().workers[spec.url].batches == 1)
+            assert matched() == 0
+            fleet.note_stored(worker, worker.expected.add([1, 2, 3]))
+            wait_until(lambda: matched() == 48)
+            assert worker.names.verdict == "right"
+            publisher.publish(removed(2))
+            wait_until(lambda: matched() == 16)
 
 
 def test_a_file_counts_when_two_reads_have_found_it(tmp_path: Path) -> None:
