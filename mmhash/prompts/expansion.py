@@ -14,6 +14,7 @@ from mmhash.prompts.families.family import (
     Modality,
     PlacedItem,
 )
+from mmhash.prompts.processor.messages import Question
 
 
 class Expanded(NamedTuple):
@@ -56,19 +57,46 @@ def expand(
     return Expanded(made, merged, [expansion.grid for expansion in expansions])
 
 
+def questions(
+    family: Family, items: Sequence[tuple[Modality, MediaSize]], options: Mapping[str, Any]
+) -> list[Question]:
+    """Return what the model's processor has to be asked before the items can be expanded."""
+    asked = (
+        family.question(modality, size, _options_of(modality, options))
+        for modality, size in dict.fromkeys(_counted(family, items))
+    )
+    return list(dict.fromkeys(one for one in asked if one is not None))
+
+
+def _counted(
+    family: Family, items: Sequence[tuple[Modality, MediaSize]]
+) -> list[tuple[Modality, MediaSize]]:
+    """Return the items, each with the number of items of its modality, and its place if it counts.
+
+    Without its place, items of one size are equal and expanded once.
+    """
+    totals = Counter(modality for modality, _ in items)
+    counted = [(modality, size._replace(in_prompt=totals[modality])) for modality, size in items]
+    if not family.numbers_items:
+        return counted
+    places: Counter[Modality] = Counter()
+    for index, (modality, size) in enumerate(counted):
+        counted[index] = (modality, size._replace(place=places[modality]))
+        places[modality] += 1
+    return counted
+
+
 def _expand_items(
     family: Family, items: Sequence[tuple[Modality, MediaSize]], options: Mapping[str, Any]
 ) -> list[Expansion]:
-    totals = Counter(modality for modality, _ in items)
     known: dict[tuple[Modality, MediaSize], Expansion] = {}  # items of one size, once
     expansions: list[Expansion] = []
     length = 0
-    for modality, size in items:
-        counted = size._replace(in_prompt=totals[modality])
-        expansion = known.get((modality, counted))
+    for modality, size in _counted(family, items):
+        expansion = known.get((modality, size))
         if expansion is None:
-            expansion = family.expand(modality, counted, _options_of(modality, options))
-            known[modality, counted] = expansion
+            expansion = family.expand(modality, size, _options_of(modality, options))
+            known[modality, size] = expansion
         expansions.append(expansion)
         length += len(expansion.token_ids)
         _check_length(length)

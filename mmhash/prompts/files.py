@@ -2,9 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mmhash.errors import InputValueError
+
+if TYPE_CHECKING:
+    from mmhash.prompts.processor.client import ModelProcessor
 
 T = TypeVar("T")
 
@@ -70,3 +73,7 @@ class ModelFiles:
     """The name of the engine that a plan is for, because engines resize and count differently."""
     release: str = ""
     """Its release."""
+    model_processor: "ModelProcessor | None" = None
+    """The model's own processor, in a helper process."""
+    unchecked: bool = False
+    """The operator plans a model whose engine is not known to count as its processor does."""

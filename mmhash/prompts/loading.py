@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from tokenizers import Tokenizer
 
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
+from mmhash.prompts.processor.client import ModelProcessor
 from mmhash.prompts.templates import OWN_ARGUMENTS
 from mmhash.prompts.text_encoder import TextEncoder, is_panic
 
@@ -27,7 +28,9 @@ class ModelDirectory(NamedTuple):
     """Texts that templates read by names such as bos_token."""
 
 
-def read_directory(directory: Path) -> ModelDirectory:
+def read_directory(
+    directory: Path, *, unchecked: bool = False, trust_remote_code: bool = False
+) -> ModelDirectory:
     """Read a model's directory; a file that is missing or wrong is an UnknownModelError."""
     if not directory.is_dir():
         raise UnknownModelError(
@@ -56,6 +59,8 @@ def read_directory(directory: Path) -> ModelDirectory:
         tokenizer=tokenizer_config,
         token_id=token_id,
         encode=encoder.encode,
+        model_processor=ModelProcessor(directory, trust_remote_code=trust_remote_code),
+        unchecked=unchecked,
     )
     of_tokenizer = dict(_member_templates(tokenizer_config)) | dict(_file_templates(directory))
     of_processor = dict(_member_templates(processor))

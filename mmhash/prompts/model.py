@@ -40,12 +40,24 @@ class Model:
         return f"<Model {self._directory.files.config.values.get('model_type')}>"
 
     @classmethod
-    def load(cls, directory: str | Path) -> "Model":
-        """Read a model's directory; a model that cannot be planned is an UnknownModelError."""
+    def load(
+        cls, directory: str | Path, *, unchecked: bool = False, trust_remote_code: bool = False
+    ) -> "Model":
+        """Read a model's directory; a model that cannot be planned is an UnknownModelError.
+
+        Args:
+            directory: The directory with `config.json` and `tokenizer.json`.
+            unchecked: Plan a model although its engine may count otherwise than its processor.
+            trust_remote_code: Run the program of its processor that is in the directory.
+        """
         if not isinstance(directory, (str, os.PathLike)):
             kind = type(directory).__name__
             raise InputTypeError(f"directory is a str or a pathlib.Path, not {kind}")
-        return cls(read_directory(Path(directory)))
+        return cls(
+            read_directory(
+                Path(directory), unchecked=unchecked, trust_remote_code=trust_remote_code
+            )
+        )
 
     def plan(
         self,

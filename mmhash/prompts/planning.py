@@ -19,13 +19,14 @@ from mmhash.engines.engine import (
 from mmhash.errors import InputTypeError, InputValueError, LimitError
 from mmhash.framing import frame
 from mmhash.prompts import sglang_prompts, vllm_prompts
-from mmhash.prompts.expansion import expand
+from mmhash.prompts.expansion import expand, questions
 from mmhash.prompts.families.family import PlacedItem
 from mmhash.prompts.file_names import FileNaming
 from mmhash.prompts.media import Media, MediaReader
 from mmhash.prompts.members import read_object, read_text
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.plan import Plan, PlannedItem
+from mmhash.prompts.processor.messages import Question
 from mmhash.requests import (
     Document,
     EngineRequest,
@@ -97,6 +98,14 @@ class OpenedPlan(NamedTuple):
         names = ("mm_processor_kwargs", "media_io_kwargs")
         given = msgspec.json.encode([read_object(request.members, name) for name in names])
         return FileNaming(request.release, options.model_id, options.mm_hasher_algorithm, given)
+
+    def questions(self, media: Mapping[MediaSource, Media]) -> list[Question]:
+        """Return what the model's processor has to be asked before this can be planned."""
+        return questions(
+            self.model.family(self.request.engine.name, self.request.release),
+            [(source.modality, media[source].size) for source in self.sources],
+            read_object(self.request.members, "mm_processor_kwargs"),
+        )
 
     def plan(self, options: PlanOptions, media: Mapping[MediaSource, Media] | None = None) -> Plan:
         """Return the plan; media that the caller has not read are read from the request."""

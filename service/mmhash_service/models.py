@@ -2,11 +2,11 @@
 
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mmhash.errors import MMHashError
 from mmhash_service.problems.problem import Problem
+from mmhash_service.settings import ModelSource
 from mmhash_service.telemetry import metrics
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ class ModelError(MMHashError):
 class Models:
     """The models by name; a reload replaces each as a whole."""
 
-    def __init__(self, directories: Mapping[str, Path]) -> None:
+    def __init__(self, sources: Mapping[str, ModelSource]) -> None:
         """Read the models; the first that cannot be read is a ModelError."""
-        self._models = {name: _load(name, path) for name, path in directories.items()}
+        self._models = {name: _load(name, source) for name, source in sources.items()}
 
     def count_as_loaded(self) -> None:
         """Count the models as read in this process, which was forked from the one that did it."""
@@ -48,14 +48,14 @@ class Models:
             raise Problem("unknown-model")
         return model
 
-    def reload(self, directories: Mapping[str, Path]) -> None:
+    def reload(self, sources: Mapping[str, ModelSource]) -> None:
         """Read all models again; one that cannot be read stays as it was. Run this in a thread."""
-        for name in self._models.keys() - directories.keys():
+        for name in self._models.keys() - sources.keys():
             del self._models[name]
             logger.info("model %s is removed", name)
-        for name, path in directories.items():
+        for name, source in sources.items():
             try:
-                self._models[name] = _load(name, path)
+                self._models[name] = _load(name, source)
             except ModelError as error:
                 logger.error("%s; the model that was read before stays", error)  # noqa: TRY400
             else:
@@ -68,12 +68,16 @@ def _declare(name: str) -> None:
         metrics.MODEL_LOADS.labels(name, result)
 
 
-def _load(name: str, path: Path) -> "Model":
+def _load(name: str, source: ModelSource) -> "Model":
     _declare(name)
     from mmhash.prompts import Model  # noqa: PLC0415  (slow: it imports tokenizers and jinja2)
 
     try:
-        model = Model.load(path)
+        model = Model.load(
+            source.path,
+            unchecked=source.unchecked,
+            trust_remote_code=source.trust_remote_code,
+        )
     except (MMHashError, OSError) as error:
         metrics.MODEL_LOADS.labels(name, "failed").inc()
         raise ModelError(f"models: {name} cannot be planned: {error}") from error

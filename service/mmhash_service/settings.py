@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    BaseModel,
+    ConfigDict,
     Field,
     PrivateAttr,
     SecretStr,
@@ -40,6 +42,21 @@ ModelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._/:@+-]{1,255
 HexDigest = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{64}$", to_lower=True)]
 # An address, or the name of a host.
 Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,253}$")]
+
+
+class ModelSource(BaseModel):
+    """A model's directory, and what the operator allows for it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: Path
+    unchecked: bool = False
+    trust_remote_code: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_path(cls, value: Any) -> Any:
+        return {"path": value} if isinstance(value, (str, Path)) else value
 
 
 class Settings(SourcedSettings):
@@ -155,9 +172,10 @@ class Settings(SourcedSettings):
         description="The recipe for unknown releases of engines: `nearest-older` uses that of the "
         "newest known older release. If unset, they are refused.",
     )
-    models: dict[ModelName, Path] = Field(
+    models: dict[ModelName, ModelSource] = Field(
         default={},
-        description="Models that `/plan` plans prompts for: name and directory.",
+        description="Models that `/plan` plans prompts for: name and directory, or an object with "
+        "`path`, `unchecked` and `trust_remote_code`.",
     )
     tenants: dict[Name, SecretStr] = Field(
         default={}, description="Tenants: name and secret (64 hex digits)."
@@ -217,10 +235,10 @@ class Settings(SourcedSettings):
 
     @field_validator("models")
     @classmethod
-    def _check_models(cls, models: dict[str, Path]) -> dict[str, Path]:
-        for name, path in models.items():
-            if not _is_directory(path):
-                raise ValueError(f"the directory of {name} does not exist: {path}")
+    def _check_models(cls, models: dict[str, ModelSource]) -> dict[str, ModelSource]:
+        for name, source in models.items():
+            if not _is_directory(source.path):
+                raise ValueError(f"the directory of {name} does not exist: {source.path}")
         return models
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic_settings import BaseSettings
 
 from mmhash.engines.registry import ENGINES
+from mmhash.prompts.families.checked import _VLLM
 from mmhash_service.gateway.fleet_metrics import GAUGES, PREFIX
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.guard.middleware import _PROBLEMS as GUARD_PROBLEMS
@@ -101,6 +102,17 @@ def metrics() -> Iterator[str]:
         yield f"| {PREFIX}{name} | worker | {meaning} |"
 
 
+def checked_types() -> Iterator[str]:
+    """Yield the rows of the model types whose processor is asked, by their items."""
+    yield "| items | `model_type` |"
+    yield "| --- | --- |"
+    by_items: dict[str, list[str]] = {}
+    for name, texts in _VLLM.items():
+        by_items.setdefault(", ".join(texts), []).append(f"`{name}`")
+    for items, names in sorted(by_items.items()):
+        yield f"| {items} | {', '.join(names)} |"
+
+
 TABLES = {
     "engines.md": [list(releases()), list(hash_fields())],
     "gateway.md": [list(settings(GatewaySettings, "MMHASH_GATEWAY_"))],
@@ -111,6 +123,7 @@ TABLES = {
     ],
     "observability.md": [list(metrics())],
     "problems.md": [list(problems("name", ((n, p[0], p[2]) for n, p in PROBLEMS.items())))],
+    "prompts.md": [list(checked_types())],
     "settings.md": [list(settings(Settings, "MMHASH_"))],
 }
 

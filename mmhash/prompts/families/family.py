@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from mmhash.errors import LimitError
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
+from mmhash.prompts.processor.messages import Question
 from mmhash.requests import media_source
 
 MAX_TOKENS = 1 << 20
@@ -34,6 +35,8 @@ class MediaSize(NamedTuple):
     """The number of items of this modality in the prompt."""
     times: tuple[float, ...] = ()
     """The seconds at which a video's frames are; without them, frames are `fps` apart."""
+    place: int = 0
+    """The number of items of this modality before it, for a family that numbers items."""
 
 
 class Placeholder(NamedTuple):
@@ -78,6 +81,9 @@ class Family(ABC):
     engines: ClassVar[frozenset[str]] = frozenset({"vllm", "sglang"})
     """The engines that count tokens by these rules."""
 
+    numbers_items: bool = False
+    """The tokens of an item depend on its place among those of its modality."""
+
     per_video_options: ClassVar[bool] = False
     """vLLM's processor takes lists of options with an entry for each video (vllm.identifiers)."""
 
@@ -100,6 +106,13 @@ class Family(ABC):
     @abstractmethod
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
         """Return the tokens for an item; `options` are the request's `mm_processor_kwargs`."""
+
+    def question(
+        self, modality: Modality, size: MediaSize, options: Mapping[str, Any]
+    ) -> Question | None:
+        """Return what the model's processor has to be asked before `expand`, or None."""
+        del modality, size, options
+        return None
 
     def splits_items(self) -> bool:
         """Return True if the engine makes several items of one, each with its own hash."""

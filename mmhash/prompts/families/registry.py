@@ -12,11 +12,12 @@ from mmhash.prompts.families.llava_next import LlavaNext
 from mmhash.prompts.families.llava_onevision import LlavaOnevision
 from mmhash.prompts.families.phi4 import Phi4MM, Phi4Multimodal
 from mmhash.prompts.families.pixtral import Mistral3, Pixtral
+from mmhash.prompts.families.processed import Processed
 from mmhash.prompts.families.qwen2_audio import Qwen2Audio
 from mmhash.prompts.families.qwen2_vl import Qwen2VL
 from mmhash.prompts.families.qwen3_vl import Qwen3VL
 from mmhash.prompts.families.ultravox import Ultravox
-from mmhash.prompts.files import ModelFiles, UnknownModelError
+from mmhash.prompts.files import ModelFiles
 
 FAMILIES: tuple[type[Family], ...] = (
     Qwen2VL,
@@ -41,9 +42,8 @@ FAMILIES: tuple[type[Family], ...] = (
 
 
 def find(files: ModelFiles) -> Family:
-    """Return the family of a model with its settings; another model is an UnknownModelError."""
+    """Return the family of a model with its settings, or one that asks the model's processor."""
     for family in FAMILIES:
         if family.takes(files.config):
             return family(files)
-    name = str(files.config.values.get("model_type"))[:60]
-    raise UnknownModelError(f"no family takes model_type {name!r} of config.json")
+    return Processed(files)

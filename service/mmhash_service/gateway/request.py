@@ -37,6 +37,7 @@ from mmhash_service.plan.media import (
     resolved_only,
 )
 from mmhash_service.plan.request import open_document, open_to_plan, plan_opened
+from mmhash_service.plan.sizes import ask_processor, questions_of
 from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
 
@@ -222,7 +223,8 @@ async def plan_for_workers(
         recalled = recall_inline(context, opened.sources, needs) if is_short else None
         if recalled is not None:
             request.media[needs] |= recalled
-            return steps.finish(opened)
+            if not questions_of(context, opened, request.media[needs]):
+                return steps.finish(opened)
         begun = await context.prompts.short.run(steps.begin, opened)
     else:
         begun = await context.prompts.short.run(steps.open_and_begin)
@@ -232,6 +234,7 @@ async def plan_for_workers(
     needs = steps.needs(begun.opened)
     request.media[needs] |= await read_rest(context, begun.found, needs)
     sources = begun.opened.sources
+    await ask_processor(context, begun.opened, request.media[needs])
     threads = context.prompts.for_size(request.document.text_size, len(sources))
     return await threads.run(steps.finish, begun.opened)
 
@@ -274,8 +277,9 @@ class _Steps(NamedTuple):
         size = self.request.document.text_size
         threads = context.prompts.for_size(size, len(opened.sources))
         is_short = threads is context.prompts.short
-        is_known = all(source in media for source in opened.sources)
-        return _Begun(opened, found, self.finish(opened) if is_known and is_short else None)
+        is_read = all(source in media for source in opened.sources)
+        is_ready = is_read and is_short and not questions_of(context, opened, media)
+        return _Begun(opened, found, self.finish(opened) if is_ready else None)
 
     def needs(self, opened: OpenedPlan) -> Needs:
         """Return what a plan needs of the media."""

@@ -67,6 +67,7 @@ class PromptPool:
     def __init__(self, timeout_s: float) -> None:
         self.short = ThreadPool(timeout_s)
         self.long = ThreadPool(timeout_s, threads=1)
+        self.processors = ThreadPool(timeout_s, threads=2)  # they wait for a process of one thread
 
     def for_size(self, nbytes: int, media: int = 0) -> ThreadPool:
         """Return the threads for a prompt of that many bytes of text and so many media."""
@@ -76,6 +77,7 @@ class PromptPool:
         """Start no more jobs, and cancel those in the queues."""
         self.short.stop()
         self.long.stop()
+        self.processors.stop()
 
 
 _CONCURRENCY = 8

@@ -19,6 +19,7 @@ from mmhash.errors import InputError
 from mmhash.fields import field
 from mmhash.framing import SPEC_VERSION
 from mmhash.prompts.headers import ImageHeader
+from mmhash.prompts.processor.messages import Question
 
 T = TypeVar("T")
 
@@ -119,6 +120,11 @@ def media_entry(space: bytes, modality: str, encoded: Digest, recipe: bytes) -> 
     """Return the entry of a clip under a recipe; that of its index has an empty recipe."""
     source = (space, encoded.bytes, recipe, media_decoder())
     return SealedEntry(b"media", modality.encode(), _SPEC, *source)
+
+
+def expansion_entry(processor: bytes, question: Question) -> SealedEntry:
+    """Return the entry of an answer of a model's processor, whose identity has all its files."""
+    return SealedEntry(b"expansion", processor, msgspec.msgpack.encode(question))
 
 
 def url_entry(space: bytes, algorithm: Algorithm, url: str) -> SealedEntry:

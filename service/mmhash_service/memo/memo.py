@@ -12,6 +12,7 @@ from mmhash import Digest
 from mmhash.digest import Algorithm
 from mmhash.lru import LruCache
 from mmhash.prompts.headers import ImageHeader
+from mmhash.prompts.processor.messages import Question
 from mmhash_service.memo import entries
 from mmhash_service.memo.breaker import Breaker
 from mmhash_service.memo.entries import MAX_VALUE, Fetched, Pixels, SealedEntry, pack, unpack
@@ -45,6 +46,7 @@ class Codec(NamedTuple, Generic[T]):
 
 _PIXELS: Codec[Pixels] = Codec(pack, partial(unpack, Pixels))
 _FETCHED: Codec[Fetched] = Codec(pack, partial(unpack, Fetched))
+_EXPANSION: Codec[bytes] = Codec(bytes, bytes)
 _HEADER: Codec[ImageHeader] = Codec(pack, partial(unpack, ImageHeader))
 
 
@@ -106,6 +108,12 @@ class Memo:
         """Return a decoder's answer for a clip under a recipe, decoding it on a miss as images."""
         entry = entries.media_entry(space, modality, encoded, recipe)
         return await self._once("media", entry, codec, decode)
+
+    async def expansion(self, processor: bytes, question: Question, ask: Compute[bytes]) -> bytes:
+        """Return the answer of a model's processor, which is asked on a miss."""
+        entry = entries.expansion_entry(processor, question)
+        answer, _ = await self._once("expansion", entry, _EXPANSION, ask)
+        return answer
 
     async def url(self, space: bytes, url: str, algorithm: Algorithm) -> Fetched | None:
         """Return what is known of the content of a URL, or None."""

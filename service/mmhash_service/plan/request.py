@@ -6,16 +6,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mmhash.errors import InputError, LimitError, MMHashError
-from mmhash.prompts import Media, MediaSize, Plan, PlannedItem
-from mmhash.prompts.headers import engine_size
+from mmhash.prompts import Plan, PlannedItem
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.planning import OpenedPlan, open_plan
 from mmhash.requests import (
     Document,
-    MediaSource,
     RequestError,
     ShortText,
-    UnplannedError,
     form_of_path,
 )
 from mmhash_service.bodies.parsing import refuse_many_values
@@ -24,6 +21,7 @@ from mmhash_service.items.hashed import RequestedEngine, describe
 from mmhash_service.plan.annotate import unreadable
 from mmhash_service.plan.media import PLAN_NEEDS, Resolved, ResolvedMedia, resolve
 from mmhash_service.plan.schema import PlanQuery
+from mmhash_service.plan.sizes import ask_processor, measure, unplanned
 from mmhash_service.problems.problem import Problem
 
 if TYPE_CHECKING:
@@ -54,6 +52,7 @@ async def plan_request(
         if any(source.modality != "image" for source in opened.sources):
             raise Problem("unplannable-item")
         media = await resolve(context, opened.sources, PLAN_NEEDS)
+    await ask_processor(context, opened, media)
     threads = context.prompts.for_size(document.text_size, len(media))
     return await threads.run(_finish, context, opened, query, media)
 
@@ -64,10 +63,8 @@ def open_to_plan(model: "Model", requested: RequestedEngine, document: Document)
         return open_plan(model, requested.engine, requested.version, document)
     except RequestError as error:
         raise unreadable(error) from error
-    except UnplannedError as error:
-        raise Problem("unplannable-prompt", reason=str(error)) from error
     except (InputError, LimitError) as error:
-        raise Problem("unplannable-prompt") from error
+        raise unplanned(error) from error
 
 
 def _finish(
@@ -89,32 +86,11 @@ def plan_opened(
     context: RequestContext, opened: OpenedPlan, media: Resolved, options: PlanOptions
 ) -> Plan:
     """Return the plan of a request with its media; a Problem says why there is none."""
-    (requested,) = context.engines
-    known: dict[MediaSource, Media] = {
-        source: _measured(requested, opened.model_type, media[source]) for source in opened.sources
-    }
+    known = measure(context, opened, media)
     try:
         return opened.plan(replace(options, tenant=context.tenant_secret), known)
-    except UnplannedError as error:
-        raise Problem("unplannable-prompt", reason=str(error)) from error
     except (MMHashError, RecursionError) as error:
-        raise Problem("unplannable-prompt") from error
-
-
-def _measured(requested: RequestedEngine, model_type: str, resolved: ResolvedMedia) -> Media:
-    if resolved.header is None:
-        raise Problem("unplannable-item")
-    try:
-        width, height = engine_size(
-            resolved.header, requested.engine.name, requested.version, model_type=model_type
-        )
-    except InputError as error:
-        raise Problem("unplannable-item") from error
-    item = resolved.item
-    size = MediaSize(width=width, height=height)
-    is_of_file = item.kind == "bytes" and item.digest.algorithm == "blake3"
-    digest = item.digest if is_of_file else None
-    return Media(size, item.key, item.orientation, digest, resolved.engine_name)
+        raise unplanned(error) from error
 
 
 def _item(

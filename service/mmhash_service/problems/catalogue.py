@@ -109,6 +109,11 @@ PROBLEMS = {
         "The size of an item is unknown: its header is damaged, ambiguous or of another format, or "
         "it is not an image.",
     ),
+    "processor-unavailable": ProblemSpec(
+        503,
+        "The model's processor did not answer",
+        "The process that counts the tokens of an item ended, took too long or failed; try again.",
+    ),
     "unknown-engine": ProblemSpec(
         422,
         "Unknown engine",

@@ -1,0 +1,82 @@
+"""Model types whose engine is known to expand items as the model's own processor does.
+
+`make oracle` compares each with the engine's own input processing. A type or a modality that is
+missing here is expanded in another way, or has not been compared: it has no plan unless the
+operator marks the model as unchecked.
+"""
+
+from collections.abc import Mapping
+
+from mmhash.engines.releases import is_since
+from mmhash.prompts.files import UnknownModelError
+from mmhash.prompts.processor.messages import Modality
+
+_Texts = Mapping[Modality, str]
+
+_VLLM_SINCE = "0.32"
+
+_QWEN: _Texts = {
+    "image": "<|vision_start|><|image_pad|><|vision_end|>",
+    "video": "<|vision_start|><|video_pad|><|vision_end|>",
+}
+_QWEN_AUDIO = "<|audio_start|><|audio_pad|><|audio_end|>"
+_GLM: _Texts = {"image": "<|begin_of_image|><|image|><|end_of_image|>"}
+
+# vLLM's processor for models of transformers writes nothing into such prompts.
+_NO_TEXT: _Texts = {"image": ""}
+
+_VLLM: dict[str, _Texts] = {
+    "aria": {"image": "<|fim_prefix|><|img|><|fim_suffix|>"},
+    "aya_vision": _NO_TEXT,
+    "cohere2_vision": _NO_TEXT,
+    "cohere_compass": {"image": "<|VISION_START|><|IMAGE_PAD|><|VISION_END|>"},
+    "cosmos3_edge": {"image": _QWEN["image"]},
+    "deepseek_vl": _NO_TEXT,
+    "deepseek_vl_hybrid": _NO_TEXT,
+    "exaone4_5": {
+        "image": "<vision><|image_pad|></vision>",
+        "video": "<vision><|video_pad|></vision>",
+    },
+    "glm5_next": _GLM,
+    "glm_ocr": _GLM,
+    "glmasr": {"audio": "<|begin_of_audio|><|pad|><|end_of_audio|>"},
+    "got_ocr2": _NO_TEXT,
+    "hyperclovax_vision_v2": {"image": "", "video": ""},
+    "janus": _NO_TEXT,
+    "kimi_k25": _NO_TEXT,
+    "lfm2_vl": {"image": "<image>"},
+    "lighton_ocr": _NO_TEXT,
+    "ovis2": _NO_TEXT,
+    "paddleocr_vl": {"image": "<|IMAGE_START|><|IMAGE_PLACEHOLDER|><|IMAGE_END|>"},
+    "qwen2_5_omni": {
+        "image": "<|vision_start|><|IMAGE|><|vision_end|>",
+        "video": "<|vision_start|><|VIDEO|><|vision_end|>",
+        "audio": "Audio {i}: <|audio_bos|><|AUDIO|><|audio_eos|>",
+    },
+    "qwen3_5": _QWEN,
+    "qwen3_5_moe": _QWEN,
+    "qwen3_asr": {"audio": _QWEN_AUDIO},
+    "qwen3_omni_moe": {**_QWEN, "audio": _QWEN_AUDIO},
+    "qwen4_exp": _QWEN,
+    "t5gemma2": _NO_TEXT,
+    "video_llama_3": _NO_TEXT,
+    "vipllava": _NO_TEXT,
+    "video_llava": _NO_TEXT,
+}
+"""What vLLM writes for an item into a prompt whose template takes texts only."""
+
+NUMBERED = frozenset({"minicpmv4_6", "minicpmv4_7"})
+"""Types whose prompt names the place of each item."""
+
+
+def texts(model_type: str, engine: str, release: str) -> _Texts:
+    """Return the texts of the modalities that are checked; none is an UnknownModelError."""
+    found = _VLLM.get(model_type)
+    if found is None or engine == "sglang":
+        raise UnknownModelError(
+            f"it is not checked that {engine or 'an engine'} counts as the processor of model_type"
+            f" {model_type!r}: mark the model as unchecked to plan it all the same"
+        )
+    if engine == "vllm" and not is_since(release, _VLLM_SINCE):
+        raise UnknownModelError(f"{model_type!r} is planned for vLLM {_VLLM_SINCE} and newer")
+    return found

@@ -1,0 +1,73 @@
+"""Any model that has been checked: its own processor counts, in a helper process."""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from mmhash.engines.vllm.media import SCOPES
+from mmhash.prompts.families import checked
+from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
+from mmhash.prompts.families.processor_options import read_options
+from mmhash.prompts.files import ModelFiles, UnknownModelError
+from mmhash.prompts.processor.messages import Question
+
+
+class Processed(Family):
+    """A model whose processor is asked once for each size."""
+
+    def __init__(self, files: ModelFiles) -> None:
+        super().__init__(files)
+        kind = str(files.config.values.get("model_type"))[:60]
+        if files.model_processor is None or find_spec("transformers") is None:
+            raise UnknownModelError(
+                f"no family takes model_type {kind!r} of config.json: the extra `processors` has"
+                " the model's own processor asked"
+            )
+        self._texts = None if files.unchecked else checked.texts(kind, files.engine, files.release)
+        self._targets = files.model_processor.facts().targets
+        self._processor = files.model_processor
+        self.numbers_items = kind in checked.NUMBERED
+
+    def placeholders(self) -> Mapping[Modality, Placeholder]:
+        """Return the placeholder of each modality in which the engine counts as the processor."""
+        if self._texts is None:
+            return {modality: Placeholder(one, "") for modality, one in self._targets.items()}
+        return {
+            modality: Placeholder(self._targets[modality], text)
+            for modality, text in self._texts.items()
+            if modality in self._targets
+        }
+
+    def question(
+        self, modality: Modality, size: MediaSize, options: Mapping[str, Any]
+    ) -> Question | None:
+        """Return what the processor has to be asked first; None if its answer is known."""
+        question = self._question(modality, size, options)
+        return None if self._processor.known(question) else question
+
+    def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
+        """Return the tokens of an item; the processor is asked for a size that is new."""
+        question = self._question(modality, size, options)
+        known = self._processor.known(question)
+        if known is not None:
+            return known
+        return self._processor.learn(question, self._processor.ask(question))
+
+    def _question(
+        self, modality: Modality, size: MediaSize, options: Mapping[str, Any]
+    ) -> Question:
+        placeholder = self.placeholders().get(modality)
+        if placeholder is None:
+            raise UnknownModelError(f"{modality} items of this model are not planned")
+        read_options(options, SCOPES[modality], ())
+        return Question(
+            modality,
+            placeholder.target,
+            size.width,
+            size.height,
+            size.frames,
+            size.fps,
+            size.times,
+            size.samples,
+            size.place,
+        )

@@ -1,0 +1,1 @@
+"""A model's own processor, asked in a helper process, which alone imports transformers."""

@@ -1,0 +1,257 @@
+"""The helper process: it loads a model's processor once, and counts tokens without pixels.
+
+This is the only program of the project that imports transformers. It forks a worker that answers.
+If a question ends the worker (its time, its memory, a crash), the next worker is forked with the
+processor loaded already.
+"""
+
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+from collections import Counter
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from itertools import groupby
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+
+from mmhash.prompts.processor.messages import MAX_MESSAGE, Answer, Facts, Modality, Question
+
+_MEMORY = 2 << 30
+"""The address space for one question: real pixels, where a processor needs them, take 1 GiB."""
+
+_MODALITIES: tuple[Modality, ...] = get_args(Modality)
+_PACKAGES = ("transformers", "torch", "torchvision", "tokenizers")
+_SIZE_OF_PROBE = (321, 222)
+
+
+def main(descriptor: int, directory: str, *, trusts_code: bool, seconds: float) -> None:
+    """Load the processor, and keep a worker that answers until nobody asks any more."""
+    questions = socket.socket(fileno=descriptor)
+    processor, facts = _load(directory, trusts_code=trusts_code)
+    while True:
+        worker = os.fork()
+        if worker == 0:
+            _limit_memory()
+            _serve(questions, processor, facts, seconds)
+            os._exit(0)
+        _, status = os.waitpid(worker, 0)
+        if status == 0:
+            return
+
+
+def _load(directory: str, *, trusts_code: bool) -> tuple["_Processor | None", Facts]:
+    try:
+        processor = _Processor(directory, trusts_code=trusts_code)
+    except Exception as error:  # noqa: BLE001  (processors raise what they like)
+        return None, Facts(error=_describe(error))
+    return processor, Facts(targets=processor.targets, versions=_versions())
+
+
+def _versions() -> str:
+    found = []
+    for package in _PACKAGES:
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            continue
+    return ", ".join(found)
+
+
+def _limit_memory() -> None:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    limit = pages * resource.getpagesize() + _MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _serve(
+    questions: socket.socket, processor: "_Processor | None", facts: Facts, seconds: float
+) -> None:
+    """Answer each question at the socket that comes with it; SIGALRM ends a long one."""
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(questions, MAX_MESSAGE, 1)
+        if not message:
+            return
+        with socket.socket(fileno=descriptors[0]) as asker:
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            question = msgspec.msgpack.decode(message, type=Question | None)
+            if question is None or processor is None:
+                answer: Facts | Answer = facts
+            else:
+                answer = processor.answer(question)
+            with suppress(OSError):  # whoever asked has gone
+                asker.sendall(msgspec.msgpack.encode(answer))
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+class _Processor:
+    """The processor of a model, and for each modality whether it needs real values."""
+
+    def __init__(self, directory: str, *, trusts_code: bool) -> None:
+        import torch  # noqa: PLC0415  (slow, and what the other modules of the project never import)
+
+        _declare_vision_operators(torch)
+        from transformers import AutoProcessor  # noqa: PLC0415
+
+        torch.set_num_threads(1)  # threads do not survive the fork
+        self._torch = torch
+        self._processor = AutoProcessor.from_pretrained(
+            directory, trust_remote_code=trusts_code, local_files_only=True
+        )
+        self.targets = {
+            modality: target
+            for modality in _MODALITIES
+            if isinstance(target := getattr(self._processor, f"{modality}_token", None), str)
+        }
+        self._needs_values: dict[Modality, bool] = {"audio": True}
+
+    def answer(self, question: Question) -> Answer:
+        """Return the tokens of an item."""
+        try:
+            return self._answer(question, values=self._reads_values(question))
+        except Exception as error:  # noqa: BLE001  (processors raise what they like)
+            return Answer(refusal=_describe(error))
+
+    def _reads_values(self, question: Question) -> bool:
+        """Return True if the processor fails without values, or counts otherwise."""
+        modality = question.modality
+        if modality not in self._needs_values:
+            width, height = _SIZE_OF_PROBE
+            probe = Question(modality, question.target, width, height, frames=4, fps=2.0)
+            try:
+                same = self._answer(probe, values=False) == self._answer(probe, values=True)
+            except Exception:  # noqa: BLE001  (processors raise what they like)
+                same = False
+            self._needs_values[modality] = not same
+        return self._needs_values[modality]
+
+    def _answer(self, question: Question, *, values: bool) -> Answer:
+        output = self._process(question, values=values)
+        ids = self._expansion(question, output)
+        embedded = self._embedded(question.modality, ids)
+        grids = output.get(f"{question.modality}_grid_thw")
+        grid = None if grids is None else tuple(int(side) for side in grids[0])
+        runs: list[tuple[int, int]] = []
+        embeds: list[tuple[int, int]] = []
+        start = 0
+        for token, group in groupby(ids):
+            count = sum(1 for _ in group)
+            runs.append((token, count))
+            if token in embedded:
+                first = embeds.pop()[0] if embeds and embeds[-1][1] == start else start
+                embeds.append((first, start + count))
+            start += count
+        return Answer(runs, embeds, grid)
+
+    def _process(self, question: Question, *, values: bool) -> Any:
+        return self._processor(
+            text=[self._text(question)],
+            text_kwargs={"return_text_replacement_offsets": True},
+            return_tensors="pt",
+            **self._media(question, values=values),
+            **json.loads(question.options),
+        )
+
+    def _text(self, question: Question) -> str:
+        """Return the text of the item, and of those before it: some processors number items."""
+        lead, trail = self._around(question)
+        return f"{lead}{question.target}{trail}" * (question.place + 1)
+
+    def _around(self, question: Question) -> tuple[str, str]:
+        """Return the tokens without which some processors take no token of an item."""
+        if question.target != self.targets[question.modality]:
+            return "", ""
+        names = (f"{question.modality}_start_token", f"{question.modality}_end_token")
+        lead, trail = (getattr(self._processor, name, None) or "" for name in names)
+        return lead, trail
+
+    def _media(self, question: Question, *, values: bool) -> dict[str, Any]:
+        number = question.place + 1
+        if question.modality == "audio":
+            named = "audio_processor" if hasattr(self._processor, "audio_processor") else None
+            extractor = getattr(self._processor, named or "feature_extractor")
+            silence = self._torch.zeros(question.samples).numpy()
+            return {"audio": [silence] * number, "sampling_rate": extractor.sampling_rate}
+        if question.modality == "image" and values:
+            from PIL import Image  # noqa: PLC0415  (what engines give a processor)
+
+            return {"images": [Image.new("RGB", (question.width, question.height))] * number}
+        layout = {"input_data_format": "channels_first"}
+        sides = (3, question.height, question.width)
+        if question.modality == "image":
+            return {"images": [self._tensor(sides, values=False)] * number, **layout}
+        times = question.times or tuple(range(question.frames))
+        fps = 1.0 if question.times else question.fps
+        metadata = {"fps": fps, "total_num_frames": len(times), "frames_indices": list(times)}
+        return {
+            "videos": [self._tensor((question.frames, *sides), values=values)] * number,
+            "video_metadata": [metadata] * number,
+            "do_sample_frames": False,
+            **layout,
+        }
+
+    def _tensor(self, shape: tuple[int, ...], *, values: bool) -> Any:
+        """Return a tensor of this shape: with values, they are all the same byte."""
+        torch = self._torch
+        if values:
+            return torch.zeros(1, dtype=torch.uint8).expand(shape)
+        return torch.empty(shape, dtype=torch.uint8, device="meta")
+
+    def _expansion(self, question: Question, output: Any) -> list[int]:
+        """Return the ids of the target's text after the processor has replaced its token."""
+        replaced = output.get("text_replacement_offsets")
+        if replaced:
+            replacement = replaced[0][-1]["replacement"]
+            token = self.targets[question.modality]
+            return self._encode(question.target.replace(token, replacement, 1))
+        # An older processor returns the prompt only: with the same tokens around the target's.
+        ids = [int(token) for token in output["input_ids"][0]]
+        whole = self._encode(self._text(question), add_special_tokens=True)
+        target = self._encode(question.target)
+        starts = [i for i in range(len(whole)) if whole[i : i + len(target)] == target]
+        before, end = starts[0], starts[0] + len(target)
+        after = len(whole) - end
+        same = ids[:before] == whole[:before] and ids[len(ids) - after :] == whole[end:]
+        if len(starts) > 1 or not same:
+            raise ValueError("the processor changes the text around an item")
+        return ids[before : len(ids) - after]
+
+    def _encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
+        encode = self._processor.tokenizer
+        return list(encode(text, add_special_tokens=add_special_tokens)["input_ids"])
+
+    def _embedded(self, modality: Modality, ids: list[int]) -> set[int]:
+        """Return the tokens that take embeddings: those of the processor, or the most frequent."""
+        named = set(getattr(self._processor, f"{modality}_token_ids", ())).intersection(ids)
+        return named or {token for token, _ in Counter(ids).most_common(1)}
+
+
+def _declare_vision_operators(torch: Any) -> None:
+    """Declare operators that torchvision expects: its build for CUDA lacks them on a CPU."""
+    try:
+        import torchvision  # noqa: F401, PLC0415
+    except RuntimeError:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+            del sys.modules[name]
+        library = torch.library.Library("torchvision", "DEF")
+        for name in ("nms", "qnms"):
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        _KEPT.append(library)
+
+
+_KEPT: list[Any] = []
+"""A library's operators go when it does."""
+
+
+def _describe(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:300]
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], trusts_code=sys.argv[3] == "1", seconds=float(sys.argv[4]))

@@ -1,0 +1,86 @@
+"""The sizes of a request's items, and the tokens that the model's own processor has for them."""
+
+from functools import partial
+
+from mmhash.errors import InputError, MMHashError
+from mmhash.prompts import Media, MediaSize
+from mmhash.prompts.headers import engine_size
+from mmhash.prompts.planning import OpenedPlan
+from mmhash.prompts.processor.client import ModelProcessor, ProcessorError
+from mmhash.prompts.processor.messages import Question
+from mmhash.requests import MediaSource, UnplannedError
+from mmhash_service.items.context import RequestContext
+from mmhash_service.items.hashed import RequestedEngine
+from mmhash_service.limits.threads import run_few
+from mmhash_service.plan.media import Resolved, ResolvedMedia
+from mmhash_service.problems.problem import Problem
+
+
+def unplanned(error: Exception) -> Problem:
+    """Return the problem of a request that has no plan."""
+    if isinstance(error, ProcessorError):
+        return Problem("processor-unavailable")
+    reason = str(error) if isinstance(error, UnplannedError) else None
+    return Problem("unplannable-prompt", reason=reason)
+
+
+def measure(
+    context: RequestContext, opened: OpenedPlan, media: Resolved
+) -> dict[MediaSource, Media]:
+    """Return the media of a request, with the sizes that its engine sees."""
+    (requested,) = context.engines
+    return {
+        source: _measured(requested, opened.model_type, media[source]) for source in opened.sources
+    }
+
+
+def questions_of(context: RequestContext, opened: OpenedPlan, media: Resolved) -> list[Question]:
+    """Return what the processor has to be asked: nothing if the sizes are known to the model."""
+    try:
+        return opened.questions(measure(context, opened, media))
+    except MMHashError as error:
+        raise unplanned(error) from error
+
+
+async def ask_processor(context: RequestContext, opened: OpenedPlan, media: Resolved) -> None:
+    """Have the model's processor count the tokens of new sizes; the memo answers first."""
+    processor = opened.model.files.model_processor
+    questions = questions_of(context, opened, media)
+    if processor is not None and questions:
+        await run_few([partial(_ask, context, processor, question) for question in questions])
+
+
+async def _ask(context: RequestContext, processor: ModelProcessor, question: Question) -> None:
+    threads = context.prompts.processors
+
+    async def compute() -> bytes:
+        return await threads.run(_ask_and_learn, processor, question)
+
+    try:
+        answer = await context.memo.expansion(processor.identity(), question, compute)
+        if processor.known(question) is None:
+            await threads.run(processor.learn, question, answer)
+    except MMHashError as error:
+        raise unplanned(error) from error
+
+
+def _ask_and_learn(processor: ModelProcessor, question: Question) -> bytes:
+    answer = processor.ask(question)
+    processor.learn(question, answer)  # what has no form is not stored for others
+    return answer
+
+
+def _measured(requested: RequestedEngine, model_type: str, resolved: ResolvedMedia) -> Media:
+    if resolved.header is None:
+        raise Problem("unplannable-item")
+    try:
+        width, height = engine_size(
+            resolved.header, requested.engine.name, requested.version, model_type=model_type
+        )
+    except InputError as error:
+        raise Problem("unplannable-item") from error
+    item = resolved.item
+    size = MediaSize(width=width, height=height)
+    is_of_file = item.kind == "bytes" and item.digest.algorithm == "blake3"
+    digest = item.digest if is_of_file else None
+    return Media(size, item.key, item.orientation, digest, resolved.engine_name)

@@ -1,0 +1,75 @@
+"""Plans of a model whose own processor is asked, by a real server with a real helper process."""
+
+import base64
+import io
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+from PIL import Image
+
+from mmhash_service.http.app import create_app
+from mmhash_service.settings import ModelSource, Settings
+from tests.support import in_process, processed_models
+from tests.support.processed_models import HANGING, HUNGRY, KILLED, NEGATIVE
+from tests.support.service import count
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    folder = tmp_path_factory.mktemp("models")
+    hostile = processed_models.write_hostile(folder / "hostile")
+    checked = processed_models.write_paddleocr(folder / "checked")
+    source = ModelSource(path=hostile, unchecked=True, trust_remote_code=True)
+    settings = Settings(models={"hostile": source, "checked": checked})
+    with in_process.running(create_app(settings)) as server:
+        yield server.client
+
+
+def plan(client: httpx.Client, model: str, *sizes: tuple[int, int]) -> httpx.Response:
+    content: list[dict[str, Any]] = [{"type": "text", "text": "Compare these."}]
+    for size in sizes:
+        buffer = io.BytesIO()
+        Image.new("RGB", size).save(buffer, "PNG")
+        url = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+        content.append({"type": "image_url", "image_url": {"url": url}})
+    request = {"model": model, "messages": [{"role": "user", "content": content}]}
+    return client.post("/plan", json=request, params={"model": model, "engine": "vllm@0.32.0"})
+
+
+def test_each_size_is_asked_for_once(client: httpx.Client) -> None:
+    asked = count(client, "mmhash_memo_lookups_total", kind="expansion", source="miss")
+    for _ in range(2):
+        items = plan(client, "checked", (640, 360), (640, 360), (300, 900)).json()["items"]
+        assert [item["grid"] for item in items] == [[1, 26, 46], [1, 26, 46], [1, 64, 22]]
+    now = count(client, "mmhash_memo_lookups_total", kind="expansion", source="miss")
+    assert now - asked == 2
+
+
+@pytest.mark.parametrize(
+    ("width", "problem"),
+    [
+        (KILLED, "processor-unavailable"),
+        (NEGATIVE, "processor-unavailable"),
+        (HUNGRY, "unplannable-prompt"),
+    ],
+)
+def test_a_processor_that_fails_is_a_problem_of_one_request(
+    client: httpx.Client, width: int, problem: str
+) -> None:
+    failed = plan(client, "hostile", (width, 5))
+    assert failed.json()["type"] == f"urn:mmhash:problem:{problem}"
+    assert plan(client, "hostile", (9, 5)).status_code == 200
+
+
+def test_a_hanging_processor_stalls_no_other_request(client: httpx.Client) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        hanging = threads.submit(plan, client, "hostile", (HANGING, 5))
+        answered = 0
+        while not hanging.done():
+            assert plan(client, "checked", (640, 360)).status_code == 200
+            answered += 1
+    assert hanging.result().json()["type"] == "urn:mmhash:problem:processor-unavailable"
+    assert answered > 20
