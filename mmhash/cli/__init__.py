@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Run the command line; print a traceback only for a bug in mmhash."""
-    _occupy_closed_descriptors()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Output is UTF-8 with bare newlines, regardless of the locale and the platform.
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")
@@ -48,19 +47,6 @@ def main() -> None:
             1 if isinstance(error, BrokenPipeError) else visible(f"mmhash: {named}", sys.stderr)
         )
     sys.exit(status)
-
-
-def _occupy_closed_descriptors() -> None:
-    """Open the null device for standard input, output and errors that are closed.
-
-    A file would get the number of one, and then be read or written in its place. The null device is
-    opened so that reading standard input stays an error.
-    """
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_WRONLY)
 
 
 def _run(app: "Typer") -> int:

@@ -100,20 +100,6 @@ def test_errors_of_ours_are_one_line(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.parametrize("command", ["key", "bulk", "plan"])
-def test_closed_standard_input_is_not_another_file(command: str, tmp_path: Path) -> None:
-    """A file that is opened would get its number, and be read in its place."""
-    options = {
-        "bulk": ["-", "--out", str(tmp_path / "keys")],
-        "plan": [str(tmp_path), "-", "--engine", "vllm"],
-    }
-    arguments = [*COMMAND, command, *options.get(command, [])]
-    closed = ["sh", "-c", 'exec "$@" <&-', "sh", *arguments]
-    done = subprocess.run(closed, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "mmhash: -: Bad file descriptor\n"
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_list_has_each_command_as_it_is(name: str) -> None:
     command = load_command(name)
