@@ -5,6 +5,7 @@ that of vLLM 0.33.0 (renderers/chat_utils).
 """
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ def _explain(key: Digest, version: str) -> Iterator[Step]:
     yield "a block binds it, 3 tokens in, as", repr(extra)
 
 
+@cache
 def _prompt_fields(version: str) -> frozenset[str]:
     recipe = RELEASES.recipe(version)
     fields = {"cache_salt", "block_algorithm", "seed", "lora", "lora_path"}

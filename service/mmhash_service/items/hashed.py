@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from mmhash import Digest
@@ -50,10 +51,15 @@ def parse_engines(
     return tuple(find_engine(name, engine_fallback) for name in text.split(",")) if text else ()
 
 
+@lru_cache(64)  # the gateway asks for the same ones with each request
+def _find(name: str, engine_fallback: Fallback | None) -> tuple[Engine, str]:
+    return find(name, engine_fallback=engine_fallback)
+
+
 def find_engine(name: str, engine_fallback: Fallback | None) -> RequestedEngine:
     """Return the engine and release that `sglang@0.5.23` names, or its fallback."""
     try:
-        engine, version = find(name, engine_fallback=engine_fallback)
+        engine, version = _find(name, engine_fallback)
     except InputError as error:
         raise Problem("unknown-engine", reason=str(error)) from error
     release = name.partition("@")[2]

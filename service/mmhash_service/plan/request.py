@@ -1,6 +1,5 @@
 """A request from its text to its plan."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -71,7 +70,8 @@ def _finish(
     context: RequestContext, opened: OpenedPlan, query: PlanQuery, media: Resolved
 ) -> dict[str, Any]:
     (requested,) = context.engines
-    plan = plan_opened(context, opened, media, PlanOptions(**query.plan_options()))
+    options = PlanOptions(**query.plan_options(), tenant=context.tenant_secret)
+    plan = plan_opened(context, opened, media, options)
     items = [
         _item(planned, media[source], requested)
         for planned, source in zip(plan.items, opened.sources, strict=True)
@@ -88,7 +88,7 @@ def plan_opened(
     """Return the plan of a request with its media; a Problem says why there is none."""
     known = measure(context, opened, media)
     try:
-        return opened.plan(replace(options, tenant=context.tenant_secret), known)
+        return opened.plan(options, known)
     except (MMHashError, RecursionError) as error:
         raise unplanned(error) from error
 

@@ -1,12 +1,17 @@
 """Log configuration: JSON, or plain lines on a terminal. Payloads and keys are never logged."""
 
+import asyncio
 import json
 import logging
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from mmhash_service.telemetry.tracing import request_id, trace_id
+
+# Lines of the event loop wait for so long, to be written together.
+_DELAY_S = 0.05
 
 
 class _Json(logging.Formatter):
@@ -37,9 +42,41 @@ class _Lines(logging.Formatter):
         return f"{super().formatMessage(record)}  {pairs}".rstrip()
 
 
+class _Together(logging.StreamHandler[Any]):
+    """Writes the lines of several requests at once: a write takes as long as a small request."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+        self._lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a warning at once, with the lines before it, and anything else soon."""
+        try:
+            self._lines.append(self.format(record) + self.terminator)
+        except Exception:  # noqa: BLE001  (as the class below it)
+            self.handleError(record)
+        if record.levelno <= logging.INFO:
+            with suppress(RuntimeError):  # no event loop: at once
+                if len(self._lines) == 1:
+                    asyncio.get_running_loop().call_later(_DELAY_S, self.flush)
+                return
+        self.flush()
+
+    def flush(self) -> None:
+        """Write the lines that wait."""
+        self.acquire()
+        try:
+            lines, self._lines = self._lines, []
+            with suppress(OSError, ValueError):  # nobody reads the log any more
+                self.stream.write("".join(lines))
+                self.stream.flush()
+        finally:
+            self.release()
+
+
 def configure() -> None:
     """Send the log of the service, and the warnings of uvicorn, to stderr."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Together()
     handler.setFormatter(_Lines() if sys.stderr.isatty() else _Json())
     for name, level in (
         ("mmhash_service", logging.INFO),
@@ -49,3 +86,9 @@ def configure() -> None:
         logger.handlers = [handler]
         logger.setLevel(level)
         logger.propagate = False
+
+
+def flush() -> None:
+    """Write the lines that wait, before the process ends."""
+    for handler in logging.getLogger("mmhash_service").handlers:
+        handler.flush()

@@ -140,6 +140,7 @@ def _run_server(
             server.handle_exit(numbers[0], None)
     server.run(listeners)
     resources.stop_threads()
+    logs.flush()
 
 
 def _run_process(
