@@ -148,6 +148,18 @@ class Model:
         """True if a short text takes a short time: the tokenizer's expressions are known."""
         return self._directory.encoder.has_known_expressions
 
+    @property
+    def max_model_len(self) -> int:
+        """The most tokens that the model's configuration allows."""
+        config = self.files.config
+        text = config.section("text_config")
+        holder = text if "max_position_embeddings" in text else config
+        return holder.get("max_position_embeddings", int)
+
+    def token_text(self, token_id: int) -> str | None:
+        """Return the text of a token as the tokenizer spells it; None for an unknown one."""
+        return self._directory.encoder.token_text(token_id)
+
     def placeholders(self) -> Mapping[Modality, Placeholder]:
         """Return the placeholder of each modality that the model takes."""
         return self._placeholders

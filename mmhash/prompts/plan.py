@@ -27,6 +27,8 @@ class PlannedItem:
     end: int
     embeds: list[tuple[int, int]]
     """The ranges that take embeddings: the others are tokens of structure."""
+    engine_name: str | None = None
+    """The engine's own name of the item, if `hashes="engine"` asked for it and it is known."""
 
     def payload(self) -> dict[str, Any]:
         """Return its size and place as JSON has them."""

@@ -186,6 +186,7 @@ def _plan(opened: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> P
             start=placed.start,
             end=placed.end,
             embeds=placed.embeds,
+            engine_name=one.engine_name,
         )
         for placed, name, one, grid in zip(
             expanded.items, named, media, expanded.grids, strict=True

@@ -69,6 +69,11 @@ class TextEncoder:
                 ids += self._encode_piece(piece, tenant)
         return ids
 
+    def token_text(self, token_id: int) -> str | None:
+        """Return the text of a token as the tokenizer spells it; None for an unknown one."""
+        text: str | None = self._tokenizer.id_to_token(token_id)
+        return text
+
     def clear(self) -> None:
         """Empty the cache."""
         with self._lock:

@@ -177,6 +177,17 @@ class Settings(SourcedSettings):
         description="Models that `/plan` plans prompts for: name and directory, or an object with "
         "`path`, `unchecked` and `trust_remote_code`.",
     )
+    render_model_id: str | None = Field(
+        default=None,
+        description="vLLM's own name of the model, which counts in its hashes of images: what its "
+        "`--model` says. By default the model's directory.",
+    )
+    render_max_model_len: int | None = Field(
+        default=None,
+        ge=1,
+        description="vLLM's `--max-model-len`, for `/render` and `/tokenize`. By default the "
+        "model's `max_position_embeddings`.",
+    )
     tenants: dict[Name, SecretStr] = Field(
         default={}, description="Tenants: name and secret (64 hex digits)."
     )

@@ -32,7 +32,11 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server with the settings of the page."""
     model = tmp_path_factory.mktemp("models") / "tiny"
     models.write("qwen2_vl", model)
-    settings = {"tenants": {"acme": "11" * 32}, "models": {"tiny": str(model)}}
+    settings = {
+        "tenants": {"acme": "11" * 32},
+        "models": {"tiny": str(model)},
+        "render_model_id": "tiny",
+    }
     with serving(settings=settings) as service, service.new_client() as client:
         wait_for_ready(client)
         yield service.url
@@ -67,4 +71,6 @@ def test_there_is_an_example_of_each_call() -> None:
     shown = {re.sub(r".*8780|[?'].*", "", command, flags=re.DOTALL) for command, _ in EXAMPLES}
     # The probes are alike, metrics are no JSON, and /info changes with each setting and release.
     without = {"/live", "/health", "/metrics", "/info"}
+    # So are prompts that are rendered.
+    without |= {"/v1/completions/render", "/v1/messages/render", "/tokenize"}
     assert create_app().openapi()["paths"].keys() - shown == without

@@ -152,6 +152,19 @@ def only(name: str) -> Callable[[Test], Test]:
     return mark
 
 
+LIMITS = (
+    *("--dtype", "float32", "--max-model-len", "2048", "--trust-request-mm-kwargs"),
+    *("--limit-mm-per-prompt", '{"image": 8, "video": 2}'),
+)
+"""How a render server is started, as the engines are."""
+
+
+def variables_of() -> dict[str, str]:
+    """Return the environment of an engine."""
+    own = {k: v for k, v in os.environ.items() if not k.startswith(("MMHASH_", "PYTHON"))}
+    return own | _VARIABLES
+
+
 @contextmanager
 def running(
     environment: Environment,
@@ -168,14 +181,13 @@ def running(
     command = [*start(environment, folder, port, (events_port, replay_port)), *options]
     if has_guard and environment.engine == "sglang":
         command[1:3] = [str(Path(__file__).parent / "stand_ins" / "guarded_sglang.py")]
-    chosen = {k: v for k, v in os.environ.items() if not k.startswith(("MMHASH_", "PYTHON"))}
     with log.open("w") as output:
         process = subprocess.Popen(
             command,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env=chosen | _VARIABLES | _PROJECT | (variables or {}),
+            env=variables_of() | _PROJECT | (variables or {}),
         )
     url = f"http://127.0.0.1:{port}"
     try:

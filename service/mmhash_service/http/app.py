@@ -8,7 +8,7 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Route
 
 import mmhash
-from mmhash_service.endpoints import annotate, blocks, docs, pad, page, plan, probes
+from mmhash_service.endpoints import annotate, blocks, docs, pad, page, plan, probes, render
 from mmhash_service.endpoints import hash as hash_route
 from mmhash_service.endpoints.openapi import describe_bodies
 from mmhash_service.endpoints.schemas.server import ProblemAnswer
@@ -31,7 +31,9 @@ _PROBLEM = {
 }
 
 
-_ROUTERS = tuple(route.router for route in (hash_route, annotate, pad, blocks, plan, probes, page))
+_ROUTERS = tuple(
+    route.router for route in (hash_route, annotate, pad, blocks, plan, render, probes, page)
+)
 
 
 def create_app(

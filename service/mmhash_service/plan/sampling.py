@@ -1,0 +1,277 @@
+"""The sampling parameters of a request, as vLLM's render server returns them (0.32.0).
+
+vLLM reads the members by pydantic, so they are read here by the same types. It leaves out what is
+at its default, except for numbers that are compared by identity there.
+"""
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+_Int64 = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
+_Salt = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^@/\\\x00]*$")]
+_NoneIsZero = BeforeValidator(lambda value: 0 if value is None else value)
+
+_LEAST_TEMPERATURE = 0.01
+_GREEDY = 1e-5
+_LARGEST_BIAS = 100.0
+
+# vLLM's own defaults, which the model's generation_config.json replaces.
+_DEFAULTS: dict[str, float] = {
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "repetition_penalty": 1.0,
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "top_k": 0,
+    "min_p": 0.0,
+}
+GENERATION_DEFAULTS = (*_DEFAULTS, "max_new_tokens")
+"""The members of generation_config.json that count."""
+
+
+class SamplingError(ValueError):
+    """A sampling parameter that vLLM refuses (400), or that only vLLM answers (501)."""
+
+    def __init__(self, name: str, message: str, status: int = 400) -> None:
+        self.name, self.status = name, status
+        super().__init__(f"{name} {message}")
+
+
+class StreamOptions(BaseModel):
+    """What a stream is to have."""
+
+    include_usage: bool | None = False
+    continuous_usage_stats: bool | None = False
+
+
+class Sampling(BaseModel):
+    """The members of a chat or completion that its prompt does not depend on."""
+
+    model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
+
+    model: str | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    repetition_penalty: float | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    n: int | None = 1
+    seed: _Int64 | None = None
+    stop: str | list[str] | None = []
+    stop_token_ids: list[int] | None = []
+    bad_words: list[str] = []
+    allowed_token_ids: list[int] | None = None
+    logit_bias: dict[int, float] | None = None
+    min_tokens: int = 0
+    max_tokens: int | None = None
+    ignore_eos: bool = False
+    include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True
+    prompt_logprobs: int | None = None
+    logprob_token_ids: list[int] | None = None
+    watermarking: bool | None = None
+    thinking_token_budget: int | None = None
+    stream_interval: int | None = None
+    routed_experts_prompt_start: Annotated[int, Field(ge=0)] = 0
+    vllm_xargs: dict[str, Any] | None = None
+    kv_transfer_params: dict[str, Any] | None = None
+    ec_transfer_params: dict[str, Any] | None = None
+    echo: bool | None = False
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    cache_salt: _Salt | None = None
+    priority: _Int64 = 0
+    request_id: str | None = None
+    # vLLM's default is "tensors". Routers send what their clients sent, and read no tensors.
+    mm_payload: Literal["tensors", "none"] = "none"
+    return_mm_kwargs: bool | None = None
+    # Not answered as vLLM does, so refused by name.
+    use_beam_search: bool = False
+    return_token_offsets: bool | None = None
+    response_format: dict[str, Any] | None = None
+    structured_outputs: dict[str, Any] | None = None
+    repetition_detection: dict[str, Any] | None = None
+
+    @property
+    def output_limit(self) -> int | None:
+        """The most tokens that the caller asks for."""
+        return self.max_tokens
+
+    @property
+    def output_logprobs(self) -> int | None:
+        """The log probabilities of each new token."""
+        raise NotImplementedError
+
+    @property
+    def echoed_logprobs(self) -> int | None:
+        """The log probabilities of each token of the prompt, if it is to be echoed."""
+        return self.output_logprobs
+
+    def refuse_unknown(self, *, has_media: bool) -> None:
+        """Raise SamplingError for what is answered by vLLM only."""
+        if self.use_beam_search:  # by vLLM's too
+            raise SamplingError("use_beam_search", "is not supported by the render endpoint")
+        refused = {
+            "return_token_offsets": self.return_token_offsets,
+            "structured_outputs": self.structured_outputs,
+            "repetition_detection": self.repetition_detection,
+            "response_format": (self.response_format or {}).get("type", "text") != "text",
+        }
+        for name in [name for name, is_given in refused.items() if is_given]:
+            raise SamplingError(name, "is not supported by this render server", 501)
+        is_alias = self.return_mm_kwargs is True and "mm_payload" not in self.model_fields_set
+        if has_media and (self.mm_payload == "tensors" or is_alias):
+            raise SamplingError(
+                "mm_payload", '"tensors" needs the model\'s image processor: send mm_payload="none"'
+            )
+        if self.stream_options and not self.stream:
+            raise SamplingError("stream_options", "can only be defined when `stream=True`.")
+
+    def params(self, max_tokens: int, defaults: dict[str, Any]) -> dict[str, Any]:
+        """Return the parameters by the members, the model's defaults and the room for output."""
+        values = {
+            name: defaults.get(name, default) if (own := getattr(self, name)) is None else own
+            for name, default in _DEFAULTS.items()
+        }
+        self._check(values, max_tokens)
+        if 0 < values["temperature"] < _LEAST_TEMPERATURE:
+            values["temperature"] = _LEAST_TEMPERATURE
+        if values["temperature"] < _GREEDY:
+            for name in ("top_p", "top_k", "min_p"):
+                del values[name]
+            if (self.n or 1) > 1:
+                raise SamplingError("n", f"must be 1 when using greedy sampling, got {self.n}.")
+        elif not values["top_k"]:
+            del values["top_k"]
+        stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        prompt_logprobs = self.prompt_logprobs
+        if prompt_logprobs is None and self.echo:
+            prompt_logprobs = self.echoed_logprobs
+        held = 0 if self.include_stop_str_in_output else max(map(len, stop), default=1) - 1
+        extra = dict(self.vllm_xargs or {})
+        extra |= {
+            name: value
+            for name in ("kv_transfer_params", "ec_transfer_params")
+            if (value := getattr(self, name))
+        }
+        given = {
+            "n": (self.n or 1, 1),
+            "watermarking": (self.watermarking, None),
+            "seed": (None if self.seed == -1 else self.seed, None),
+            "ignore_eos": (self.ignore_eos, False),
+            "max_tokens": (max_tokens, 16),
+            "min_tokens": (self.min_tokens, 0),
+            "logprobs": (None if self.logprob_token_ids else self.output_logprobs, None),
+            "prompt_logprobs": (prompt_logprobs, None),
+            "logprob_token_ids": (self.logprob_token_ids or None, None),
+            "skip_special_tokens": (self.skip_special_tokens, True),
+            "spaces_between_special_tokens": (self.spaces_between_special_tokens, True),
+            "include_stop_str_in_output": (self.include_stop_str_in_output, False),
+            "stream_interval": (self.stream_interval, None),
+            "output_text_buffer_length": (held, 0),
+            "logit_bias": (self._biases(), None),
+            "allowed_token_ids": (self.allowed_token_ids, None),
+            "extra_args": (extra or None, None),
+            "thinking_token_budget": (self.thinking_token_budget, None),
+            "routed_experts_prompt_start": (self.routed_experts_prompt_start, 0),
+        }
+        return values | {
+            **{name: value for name, (value, default) in given.items() if value != default},
+            "stop": stop,
+            "stop_token_ids": list(dict.fromkeys(self.stop_token_ids or ())),
+            "bad_words": list(dict.fromkeys(self.bad_words)),
+            "output_kind": 1 if self.stream else 2,
+            "skip_clone": True,
+            "skip_reading_prefix_cache": prompt_logprobs is not None,
+        }
+
+    def _biases(self) -> dict[int, float] | None:
+        if self.logit_bias is None:
+            return None
+        limit = _LARGEST_BIAS
+        return {token: min(limit, max(-limit, one)) for token, one in self.logit_bias.items()}
+
+    def _check(self, values: dict[str, float], max_tokens: int) -> None:
+        """Raise SamplingError for a value that vLLM refuses."""
+        ranges = {
+            "presence_penalty": (-2.0, 2.0),
+            "frequency_penalty": (-2.0, 2.0),
+            "temperature": (0.0, 2.0),
+            "min_p": (0.0, 1.0),
+        }
+        for name, (least, most) in ranges.items():
+            if not least <= values[name] <= most:
+                raise SamplingError(name, f"must be in [{least:g}, {most:g}], got {values[name]}.")
+        if not 0.0 < values["top_p"] <= 1.0:
+            raise SamplingError("top_p", f"must be in (0, 1], got {values['top_p']}.")
+        if not (math.isfinite(values["repetition_penalty"]) and values["repetition_penalty"] > 0):
+            raise SamplingError("repetition_penalty", "must be a finite number above zero.")
+        if values["top_k"] < -1:
+            raise SamplingError("top_k", "must be 0 (disable), or at least 1.")
+        if self.n is not None and self.n < 1:
+            raise SamplingError("n", f"must be at least 1, got {self.n}.")
+        if max_tokens < 1:
+            raise SamplingError("max_tokens", f"must be at least 1, got {max_tokens}.")
+        if not 0 <= self.min_tokens <= max_tokens:
+            raise SamplingError("min_tokens", f"must be in [0, {max_tokens}].")
+        for name in ("logprobs", "prompt_logprobs"):
+            value = self.output_logprobs if name == "logprobs" else self.prompt_logprobs
+            if value is not None and value < -1:
+                raise SamplingError(name, "must be non-negative or -1.")
+        if "" in ([self.stop] if isinstance(self.stop, str) else self.stop or []):
+            raise SamplingError("stop", "cannot contain an empty string.")
+        if "" in self.bad_words:
+            raise SamplingError("bad_words", "cannot contain an empty string.")
+
+
+class ChatSampling(Sampling):
+    """Those of a chat."""
+
+    max_completion_tokens: int | None = None
+    logprobs: bool | None = False
+    top_logprobs: Annotated[int, _NoneIsZero] = 0
+    echo: bool = False
+    include_reasoning: bool = True
+
+    @property
+    def output_limit(self) -> int | None:
+        """The most tokens that the caller asks for."""
+        longest = self.max_completion_tokens
+        return self.max_tokens if longest is None else longest
+
+    @property
+    def output_logprobs(self) -> int | None:
+        """The log probabilities of each new token."""
+        return self.top_logprobs if self.logprobs else None
+
+    @property
+    def echoed_logprobs(self) -> int | None:
+        """The log probabilities of each token of the prompt, if it is to be echoed."""
+        return self.top_logprobs
+
+    def refuse_unknown(self, *, has_media: bool) -> None:
+        """Raise SamplingError for what is answered by vLLM only, or refused by it."""
+        super().refuse_unknown(has_media=has_media)
+        if (self.top_logprobs or self.logprob_token_ids) and not self.logprobs:
+            raise SamplingError("top_logprobs", "needs `logprobs` to be true.")
+        if self.stream and self.prompt_logprobs:
+            raise SamplingError("prompt_logprobs", "are not available when `stream=True`.")
+
+
+class CompletionSampling(Sampling):
+    """Those of a completion."""
+
+    max_tokens: int | None = 16
+    n: int = 1
+    logprobs: int | None = None
+    bad_words: list[str] = []
+
+    @property
+    def output_logprobs(self) -> int | None:
+        """The log probabilities of each new token."""
+        return self.logprobs
