@@ -24,7 +24,7 @@ from redis.exceptions import ConnectionError as NotListening
 
 from bench.support.measure import Row, report
 from mmhash.kvindex import BlocksRemoved, BlocksStored, Index, Worker, parse_batch
-from mmhash.kvindex.table import BlockTable
+from mmhash.kvindex.table import BlockTable, Layout
 
 BLOCKS = 1_000_000
 WORKERS = 32
@@ -99,15 +99,15 @@ def match_rows() -> list[Row]:
     index = Index(
         Worker(f"http://{one}", f"tcp://127.0.0.1:{5000 + one}") for one in range(WORKERS)
     )
-    for state in index._workers.values():  # no engine publishes it here
-        state.ranks.get(0).block_size = 16
+    for state in index._workers.values():
+        state.ranks.get(0)
     sets = SetsTable()
-    fill(lambda holder, ids: index.table.store(holder, "GPU", 0, ids))
+    fill(lambda holder, ids: index.table.store(holder, "GPU", 0, ids, Layout(16)))
     fill(sets.store)
     rows = []
     for name, parts in prompts():
         for holder, ids in enumerate(parts):
-            index.table.store(holder, "GPU", 0, ids)
+            index.table.store(holder, "GPU", 0, ids, Layout(16))
             sets.store(holder, ids)
         prompt = parts[-1]
         assert index.table.match(prompt).in_any == sets.match(prompt)

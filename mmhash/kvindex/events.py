@@ -5,13 +5,14 @@ vLLM's fields and SGLang's have the same names and the same order up to `medium`
 describe a block, such as its tokens, stay encoded until they are read: an index never reads them.
 """
 
+from functools import lru_cache
 from math import isfinite
 from typing import Annotated, Any
 
 from msgspec import Meta, MsgspecError, Raw, Struct, defstruct, field, msgpack
 
 from mmhash.errors import InputTypeError, InputValueError
-from mmhash.kvindex.table import block_id, block_ids
+from mmhash.kvindex.table import Layout, block_id, block_ids
 
 # Far more than an engine stores in one step: 2**16 blocks of 16 tokens.
 MAX_BYTES = 16 << 20
@@ -32,6 +33,16 @@ AnyIds = Annotated[list[int | bytes], Meta(max_length=MAX_BLOCKS)]
 _NIL = Raw(b"\xc0")
 
 
+@lru_cache(maxsize=256)  # nearly all events of a worker have the same one
+def _layout(block_size: int, kind: str | None, window: int | None) -> Layout:
+    size = max(1, block_size)  # vLLM's blocks that are not full are smaller, its placeholders are 0
+    if kind == "mamba":
+        return Layout(size, 1, is_state=True)
+    if window is None or window < 1:
+        return Layout(size)
+    return Layout(size, max(1, -(-(window - 1) // size)))
+
+
 class BlocksStored(Struct, tag="BlockStored", gc=False):
     """Blocks that are in a tier from now on, each behind the one before it."""
 
@@ -48,14 +59,9 @@ class BlocksStored(Struct, tag="BlockStored", gc=False):
     raw_extra_keys: Raw = field(default=_NIL, name="extra_keys")
 
     @property
-    def window(self) -> int | None:
-        """The number of last blocks of a match that this group needs; None for all of them."""
-        if self.kv_cache_spec_kind == "mamba":
-            return 1
-        tokens = self.kv_cache_spec_sliding_window
-        if tokens is None or tokens < 1 or self.block_size < 1:
-            return None
-        return -(-(tokens - 1) // self.block_size)
+    def layout(self) -> Layout:
+        """How the group stores prompts, as far as the event says."""
+        return _layout(self.block_size, self.kv_cache_spec_kind, self.kv_cache_spec_sliding_window)
 
     @property
     def parent(self) -> int | None:

@@ -66,6 +66,7 @@ class Feed:
         self._next: int | None = None  # None: whichever comes first
         self._last_live = -1
         self.is_replaying = False  # from the request of a replay to its end
+        self.is_probing = False  # by a replay that nothing is missing for
         self._waiting: deque[tuple[int, bytes]] = deque()  # for the end of the replay
         self._waiting_bytes = 0
         self._start = 0  # of the last replay
@@ -199,7 +200,7 @@ class Feed:
         """Ask for a replay; until it ends, what is published waits."""
         if self._replay is None:
             return
-        self.counts.replays += not is_probe
+        self.is_probing = is_probe
         self._start, self._hole, self._has_progress = start, None, False
         self.is_replaying = True
         self._replay(start)

@@ -34,7 +34,11 @@ class Rank:
         self._table = table
         self._ranks = ranks
         self.holder = table.open()
-        self.block_size = 0
+
+    @property
+    def block_size(self) -> int:
+        """The tokens of a block of the lists that match, or 0 without blocks."""
+        return self._table.block_size(self.holder)
 
     def apply(self, events: Sequence[BlocksStored | BlocksRemoved | CacheCleared]) -> None:
         """Apply the events of one batch."""
@@ -43,7 +47,6 @@ class Rank:
         )
         if kept is not None:  # once: a batch may have 65 536 of them
             self._table.clear(self.holder)
-            self.block_size = 0
             events = events[len(events) - kept :]
         for event in events:
             assert not isinstance(event, CacheCleared)  # noqa: S101  (for the type checker)
@@ -51,13 +54,9 @@ class Rank:
             if event.ownership is not None:
                 tier = f"{tier}/{event.ownership}"
             group, ids = event.group or 0, event.ids
-            if not ids:
-                continue
             if isinstance(event, BlocksStored):
-                # vLLM's blocks that are not full are smaller, its placeholders are 0.
-                self.block_size = max(self.block_size, event.block_size)
                 self._ranks.evicted += self._table.store(
-                    self.holder, tier, group, ids, window=event.window
+                    self.holder, tier, group, ids, event.layout
                 )
             else:
                 self._table.remove(self.holder, tier, group, ids)

@@ -215,6 +215,7 @@ class Source:
     def _request_replay(self, start: int) -> None:
         self._deferred = None
         self._replays_left -= 1
+        self.feed.counts.replays += not self.feed.is_probing
         self._replay_until = time.monotonic() + self._timeouts.replay_s
         with contextlib.suppress(InputValueError, LimitError):  # then it times out
             connection = request_replay(self._loop.context, self._replay_endpoint or "", start)

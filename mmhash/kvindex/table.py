@@ -10,6 +10,7 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from itertools import accumulate, islice, repeat
+from math import gcd, lcm
 from operator import and_, or_
 from typing import NamedTuple
 
@@ -49,6 +50,22 @@ def block_ids(blocks: Iterable[int | bytes]) -> list[int]:
         return [block_id(one) for one in ids]
 
 
+class Layout(NamedTuple):
+    """How a group of a holder's layers stores a prompt."""
+
+    size: int = 1
+    """The tokens of its blocks."""
+    window: int | None = None
+    """The blocks before the end of a match that it needs; None: all."""
+    is_state: bool = False
+    """True if a block is the state after its last token, and so enough by itself."""
+
+    def merge(self, other: "Layout") -> "Layout":
+        """Return what two events say together: one may leave out the window, or be of a part."""
+        window = self.window if other.window is None else other.window
+        return Layout(max(self.size, other.size), window, self.is_state or other.is_state)
+
+
 class Runs(NamedTuple):
     """The number of leading blocks of a list that each holder can use, for those above 0."""
 
@@ -56,13 +73,26 @@ class Runs(NamedTuple):
     in_tier: dict[str, dict[int, int]]
 
 
+_PLAIN = Layout()
+
+
+class _Needs(NamedTuple):
+    """What a holder's groups need for a match, if not just each of its blocks."""
+
+    alignment: int
+    """A match has a multiple of so many blocks."""
+    groups: dict[int, tuple[int, int | None]]
+    """For each group, the blocks of a match in one of its own, and the window."""
+
+
 class _Plane:
     """The blocks of one tier and one group."""
 
     def __init__(self, max_blocks: int) -> None:
         self.masks: dict[int, int] = {}
-        # The blocks of each holder, the least recently stored first.
-        self.orders: dict[int, dict[int, None]] = {}
+        # The copies of each holder's blocks, the least recently stored first. vLLM publishes every
+        # copy: prompts that are computed at once store the same block twice.
+        self.orders: dict[int, dict[int, int]] = {}
         self._max_blocks = max_blocks
 
     def store(self, holder: int, ids: Iterable[int]) -> int:
@@ -75,35 +105,46 @@ class _Plane:
         for one in ids:
             mask = get(one, 0)
             if mask & bit:
-                del order[one]
+                order[one] = order.pop(one) + 1
             else:
                 masks[one] = mask | bit
-            order[one] = None
+                order[one] = 1
         excess = len(order) - self._max_blocks
         if excess <= 0:
             return 0
         # Many at once: the first key of a dict is behind the places of all that were deleted.
         oldest = list(islice(order, excess + self._max_blocks // _EVICTED_PART))
-        self.remove(holder, oldest)
+        self._forget(holder, oldest)
         return len(oldest)
 
     def remove(self, holder: int, ids: Iterable[int]) -> None:
-        """Remove those of the blocks that the holder has."""
+        """Remove a copy of each of the blocks that the holder has."""
+        order = self.orders.get(holder, {})
+        last = []
+        for one in ids:
+            copies = order.get(one, 0)
+            if copies > 1:
+                order[one] = copies - 1
+            elif copies:
+                last.append(one)
+        self._forget(holder, last)
+
+    def clear(self, holder: int) -> None:
+        """Remove all blocks of a holder."""
+        self._forget(holder, list(self.orders.get(holder, ())))
+        self.orders.pop(holder, None)
+
+    def _forget(self, holder: int, ids: Iterable[int]) -> None:
+        """Remove blocks that the holder has, with all copies."""
         masks, bit = self.masks, 1 << holder
         order = self.orders.get(holder, {})
         for one in ids:
-            mask = masks.get(one, 0)
-            if mask & bit:
-                del order[one]
+            if order.pop(one, 0):
+                mask = masks[one]
                 if mask == bit:
                     del masks[one]
                 else:
                     masks[one] = mask ^ bit
-
-    def clear(self, holder: int) -> None:
-        """Remove all blocks of a holder."""
-        self.remove(holder, list(self.orders.get(holder, ())))
-        self.orders.pop(holder, None)
 
 
 class BlockTable:
@@ -118,10 +159,10 @@ class BlockTable:
         self._max_blocks = max_blocks
         self._planes: dict[tuple[str, int], _Plane] = {}
         self._tiers: tuple[str, ...] = ()
-        # Each group, and the mask of the holders for which all of its blocks count.
+        # Each group, and the mask of the holders of which each block of a match must be in it.
         self._groups: dict[int, int] = {}
-        # Each holder's groups of which only the last blocks count, and how many.
-        self._windows: dict[int, dict[int, int]] = {}
+        self._layouts: dict[int, dict[int, Layout]] = {}
+        self._needs: dict[int, _Needs] = {}
         self._open = 0  # the mask of the holders that matches include
 
     def open(self) -> int:
@@ -138,19 +179,21 @@ class BlockTable:
         self._open &= ~(1 << holder)
 
     def store(
-        self, holder: int, tier: str, group: int, ids: Iterable[int], *, window: int | None = None
+        self, holder: int, tier: str, group: int, ids: Iterable[int], layout: Layout = _PLAIN
     ) -> int:
         """Add blocks; return how many of the least recently stored were evicted for them.
 
-        `window` is the number of blocks before the end of a match that the group needs, for groups
-        of layers that do not look farther back; None if the event does not say.
+        Without blocks it only notes the layout: vLLM publishes that a group has kept nothing.
         """
         plane = self._planes.get((tier, group))
         if plane is None or not plane.orders.get(holder):
             self._check_limits(holder)
             plane = self._planes.get((tier, group)) or self._add_plane(tier, group)
-        if window is not None or not self._groups[group] >> holder & 1:
-            self._use_group(holder, group, window)
+        known = self._layouts.get(holder, {}).get(group)
+        if known is None:
+            self._use_group(holder, group, layout)
+        elif known is not layout and known.merge(layout) != known:
+            self._use_group(holder, group, known.merge(layout))
         return plane.store(holder, ids)
 
     def remove(self, holder: int, tier: str, group: int, ids: Iterable[int]) -> None:
@@ -160,7 +203,7 @@ class BlockTable:
             plane.remove(holder, ids)
 
     def clear(self, holder: int) -> None:
-        """Remove all blocks of a holder, and its groups."""
+        """Remove all blocks of a holder, and the layouts of its groups."""
         bit = 1 << holder
         is_open = self._open & bit
         # A match never sees a part of them: a million blocks take a quarter of a second.
@@ -168,8 +211,16 @@ class BlockTable:
         for plane in self._planes.values():
             plane.clear(holder)
         self._groups = {group: users & ~bit for group, users in self._groups.items()}
-        self._windows = {one: windows for one, windows in self._windows.items() if one != holder}
+        self._layouts = {one: groups for one, groups in self._layouts.items() if one != holder}
+        self._needs = {one: needs for one, needs in self._needs.items() if one != holder}
         self._open |= is_open
+
+    def block_size(self, holder: int) -> int:
+        """Return the tokens of a block of the lists that match a holder, or 0 without blocks.
+
+        A larger block has the id of the last of the blocks that it covers.
+        """
+        return gcd(*(layout.size for layout in self._layouts.get(holder, {}).values()))
 
     def count(self, holder: int) -> dict[str, int]:
         """Return the number of a holder's blocks in each tier, those of all groups together."""
@@ -187,7 +238,8 @@ class BlockTable:
         """Return how many leading blocks each holder can use.
 
         A block counts if all groups of the holder have it in the same tier. Of a group with a
-        window only the last blocks of the match have to be there. A long list is looked up in
+        window only the last blocks of the match have to be there, and a group with larger blocks
+        has fewer (docs/routing.md). A long list is looked up in
         pieces, up to one that no holder has whole, and others get the GIL between the pieces.
         """
         tiers = self._tiers
@@ -208,18 +260,15 @@ class BlockTable:
             if not in_any.growing:
                 break
         by_tier = {
-            tier: self._fit_windows(growth.runs, seen, (tier,)) for tier, growth in in_tier.items()
+            tier: self._fit_groups(growth.runs, seen, (tier,)) for tier, growth in in_tier.items()
         }
         if len(tiers) == 1:
             return Runs(by_tier[tiers[0]], by_tier)
-        return Runs(self._fit_windows(in_any.runs, seen, tiers), by_tier)
+        return Runs(self._fit_groups(in_any.runs, seen, tiers), by_tier)
 
     def _holders(self) -> int:
         """Return the mask of the holders that use any group."""
-        users = reduce(or_, self._groups.values(), 0)
-        for holder in self._windows:
-            users |= 1 << holder
-        return users & self._open
+        return reduce(or_, (1 << holder for holder in self._layouts), 0) & self._open
 
     def _held(self, tier: str, ids: Sequence[int]) -> list[int]:
         """Return for each block the mask of the holders that have it in all of their groups."""
@@ -234,39 +283,51 @@ class BlockTable:
             result = column if result is None else list(map(and_, result, column))
         return result or []
 
-    def _fit_windows(
+    def _fit_groups(
         self, runs: dict[int, int], ids: Sequence[int], tiers: Sequence[str]
     ) -> dict[int, int]:
-        """Return the runs above 0, shortened to where the groups with windows have theirs."""
+        """Return the runs above 0, shortened to the longest that suits all groups of a holder."""
         runs = dict(runs)
-        for holder, groups in self._windows.items():
+        for holder, (alignment, groups) in self._needs.items():
             length, last = runs.get(holder, 0), -1
             while length != last:
                 last = length
-                for group, window in groups.items():
+                for group, (stride, window) in groups.items():
+                    length -= length % alignment
                     planes = [self._planes.get((tier, group)) for tier in tiers]
                     own = [plane.orders.get(holder, {}) for plane in planes if plane]
-                    length = _fit(own, ids, length, window)
+                    length = _fit(_Column(own, ids), length, stride, window, alignment)
             runs[holder] = length
         return {holder: length for holder, length in runs.items() if length}
 
-    def _use_group(self, holder: int, group: int, window: int | None) -> None:
-        """Note that a holder uses a group, and its window once that is known."""
-        bit = 1 << holder
-        users = self._groups[group]
-        windows = self._windows.get(holder, {})
-        if window is not None and windows.get(group) != window:
-            self._windows = {**self._windows, holder: {**windows, group: window}}
-            self._groups = {**self._groups, group: users & ~bit}
-        elif window is None and not users & bit and group not in windows:
-            self._groups = {**self._groups, group: users | bit}
+    def _use_group(self, holder: int, group: int, layout: Layout) -> None:
+        """Note the layout of a holder's group, and what its groups need from now on."""
+        layouts = {**self._layouts.get(holder, {}), group: layout}
+        self._layouts = {**self._layouts, holder: layouts}
+        size, bit = self.block_size(holder), 1 << holder
+        strides = {one: each.size // size for one, each in layouts.items()}
+        needs = {
+            one: (strides[one], each.window)
+            for one, each in layouts.items()
+            if each.window is not None or strides[one] > 1
+        }
+        self._groups = {
+            one: users & ~bit if one in needs or one not in layouts else users | bit
+            for one, users in self._groups.items()
+        }
+        # As vLLM: a state may end within a block, unless a window needs whole ones.
+        is_fine = any(each.is_state and strides[one] > 1 for one, each in layouts.items()) and all(
+            each.window is None or each.is_state or strides[one] == 1
+            for one, each in layouts.items()
+        )
+        others = {one: each for one, each in self._needs.items() if one != holder}
+        alignment = 1 if is_fine else lcm(*strides.values())
+        self._needs = {**others, holder: _Needs(alignment, needs)} if needs else others
 
     def _check_limits(self, holder: int) -> None:
         """Refuse one plane too many of a holder; a group counts from its first block to `clear`."""
         planes = sum(bool(plane.orders.get(holder)) for plane in self._planes.values())
-        groups = sum(users >> holder & 1 for users in self._groups.values())
-        groups += len(self._windows.get(holder, ()))
-        if max(planes, groups) >= MAX_PLANES_OF_HOLDER:
+        if max(planes, len(self._layouts.get(holder, ()))) >= MAX_PLANES_OF_HOLDER:
             raise LimitError(
                 f"a rank of a worker has at most {MAX_PLANES_OF_HOLDER} pairs of a tier and a group"
             )
@@ -275,13 +336,10 @@ class BlockTable:
         """Drop the planes that no holder has blocks in, and the tiers and groups of only those."""
         self._planes = {pair: plane for pair, plane in self._planes.items() if plane.masks}
         tiers, groups = ({pair[part] for pair in self._planes} for part in (0, 1))
-        for windows in self._windows.values():
-            groups.update(windows)
+        for layouts in self._layouts.values():
+            groups.update(layouts)  # a holder that uses a group has no match without it
         self._tiers = tuple(tier for tier in self._tiers if tier in tiers)
-        # A holder that uses a group has no match without it, so that group stays.
-        self._groups = {
-            group: users for group, users in self._groups.items() if users or group in groups
-        }
+        self._groups = {group: users for group, users in self._groups.items() if group in groups}
 
     def _add_plane(self, tier: str, group: int) -> _Plane:
         if len(self._planes) >= MAX_PLANES:
@@ -343,14 +401,32 @@ def _runs(masks: Sequence[int], holders: int) -> dict[int, int]:
     return runs
 
 
-def _fit(own: Sequence[Mapping[int, None]], ids: Sequence[int], length: int, window: int) -> int:
-    """Return the longest match, up to a length, whose last `window` blocks a group has."""
-    end, run = length, 0
-    for index in range(length - 1, -1, -1):
-        if run >= window:
-            break
-        if any(ids[index] in blocks for blocks in own):
-            run += 1
+class _Column(NamedTuple):
+    """The blocks of a list that a group of a holder has."""
+
+    own: Sequence[Mapping[int, int]]
+    ids: Sequence[int]
+
+    def has(self, end: int) -> bool:
+        """Return True if the group has the block that ends a match of this length."""
+        return any(self.ids[end - 1] in blocks for blocks in self.own)
+
+
+def _fit(column: _Column, length: int, stride: int, window: int | None, alignment: int) -> int:
+    """Return the longest match, up to an aligned length, that a group can serve."""
+    if window is None:
+        end = 0
+        while end + stride <= length and column.has(end + stride):
+            end += stride
+        parts = range(min(length, end + stride - 1), end, -1) if alignment < stride else ()
+        return next(filter(column.has, parts), end)
+    if alignment < stride:  # a state, which may end within a block
+        return next(filter(column.has, range(length, 0, -1)), 0)
+    start = end = length
+    while start > max(0, end - window * stride):
+        if column.has(start):
+            start -= stride
         else:
-            end, run = index, 0
+            start -= stride
+            start = end = start - start % alignment
     return end

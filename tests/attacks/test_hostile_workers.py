@@ -121,7 +121,7 @@ def test_one_worker_does_not_use_up_the_tiers_and_groups_of_all(
     )
     assert index.match([1])[HONEST].tokens == 16
     assert len(index.table._groups) <= MAX_PLANES
-    assert sum(map(len, index.table._windows.values())) <= MAX_PLANES_OF_HOLDER
+    assert max(map(len, index.table._layouts.values())) <= MAX_PLANES_OF_HOLDER
 
 
 def test_the_tiers_of_workers_that_are_gone_are_free_again(index: Index) -> None:

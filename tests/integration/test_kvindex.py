@@ -75,6 +75,7 @@ def test_a_lost_last_batch_is_found_by_a_probe(publisher: Publisher) -> None:
         until(lambda: tokens(index, 1))
         publisher.publish(removed(1), is_lost=True)
         until(lambda: not tokens(index, 1))
+        assert stats(index).replays <= 2  # a probe that finds nothing is none
 
 
 def test_a_killed_worker_is_dropped_and_its_successor_starts_empty() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mmhash.errors import InputValueError
 from mmhash.kvindex.events import BlocksRemoved, BlocksStored, CacheCleared, parse_batch
+from mmhash.kvindex.table import Layout
 from tests.support.kv_publisher import NO_BATCHES, encode, stored
 
 STORED = stored(1, 2, size=2, group_idx=0, session_id="s", extra_keys=[None, [["key", -3]]])
@@ -110,26 +111,26 @@ def test_ids_are_unsigned_however_they_are_spelled(spelled: int | bytes) -> None
         0,
         "disk",
     )
-    assert first.window == 2
+    assert first.layout == Layout(2, 2)
     assert (second.medium, second.group) == ("CPU", 2)
     assert (batch.time, batch.rank) == (1.5, 3)
 
 
 @pytest.mark.parametrize(
-    ("kind", "tokens", "window"),
+    ("kind", "tokens", "layout"),
     [
-        (None, None, None),
-        ("full_attention", None, None),
-        ("sliding_window", 1, 0),
-        ("sliding_window", 33, 2),
-        ("sliding_window_mla", 34, 3),
-        ("sliding_window", -1, None),
-        ("mamba", None, 1),
+        (None, None, Layout(16)),
+        ("full_attention", None, Layout(16)),
+        ("sliding_window", 1, Layout(16, 1)),
+        ("sliding_window", 33, Layout(16, 2)),
+        ("sliding_window_mla", 34, Layout(16, 3)),
+        ("sliding_window", -1, Layout(16)),
+        ("mamba", None, Layout(16, 1, is_state=True)),
     ],
 )
-def test_a_window_is_as_many_blocks_as_vllm_looks_for(kind: Any, tokens: Any, window: Any) -> None:
+def test_a_layout_is_what_vllm_publishes(kind: Any, tokens: Any, layout: Layout) -> None:
     event = BlocksStored([1], 16, kv_cache_spec_kind=kind, kv_cache_spec_sliding_window=tokens)
-    assert event.window == window
+    assert event.layout == layout
 
 
 @given(st.binary(max_size=200))

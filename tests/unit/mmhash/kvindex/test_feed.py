@@ -158,18 +158,6 @@ def test_a_gap_is_closed_by_a_replay() -> None:
     assert (engine.feed.counts.gaps, engine.feed.counts.drops) == (1, 0)
 
 
-def test_probes_of_an_idle_publisher_are_not_counted_as_replays() -> None:
-    engine = Engine()
-    engine.publish(stored=[1])
-    engine.answer()
-    before = engine.feed.counts.replays
-    for _ in range(3):
-        engine.feed.probe()
-        assert engine.feed.is_replaying
-        engine.answer()
-    assert engine.feed.counts.replays == before == 1
-
-
 @pytest.mark.parametrize("has_replay", [True, False])
 def test_a_gap_that_stays_drops_all_blocks(has_replay: bool) -> None:
     engine = Engine(buffered=1, has_replay=has_replay)

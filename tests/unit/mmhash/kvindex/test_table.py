@@ -1,7 +1,8 @@
 """The table of blocks, next to a model that asks the definition for each length."""
 
+import math
 import random
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,47 +13,75 @@ from hypothesis import strategies as st
 from mmhash.engines import vllm
 from mmhash.errors import LimitError
 from mmhash.kvindex import table
-from mmhash.kvindex.table import BlockTable, Runs, block_id, block_ids
+from mmhash.kvindex.table import BlockTable, Layout, Runs, block_id, block_ids
 
 
 @dataclass
 class Model:
-    """One holder, as sets of blocks by tier and group."""
+    """One holder, as counts of blocks by tier and group."""
 
-    blocks: dict[tuple[str, int], set[int]] = field(default_factory=dict)
-    full: set[int] = field(default_factory=set)
-    windows: dict[int, int] = field(default_factory=dict)
+    blocks: dict[tuple[str, int], Counter[int]] = field(default_factory=dict)
+    layouts: dict[int, Layout] = field(default_factory=dict)
 
-    def store(self, tier: str, group: int, ids: list[int], window: int | None) -> None:
-        self.blocks.setdefault((tier, group), set()).update(ids)
-        if window is not None:
-            self.windows[group] = window
-            self.full.discard(group)
-        elif group not in self.windows:
-            self.full.add(group)
+    def store(self, tier: str, group: int, ids: list[int], layout: Layout) -> None:
+        self.blocks.setdefault((tier, group), Counter()).update(ids)
+        known = self.layouts.get(group)
+        self.layouts[group] = layout if known is None else known.merge(layout)
 
-    def has(self, tier: str, group: int, one: int) -> bool:
-        return one in self.blocks.get((tier, group), ())
+    def remove(self, tier: str, group: int, ids: list[int]) -> None:
+        held = self.blocks.get((tier, group), Counter())
+        for one in ids:
+            held[one] -= held[one] > 0
 
     def longest(self, ids: list[int], tiers: list[str]) -> int:
-        """Try each length: all blocks of the full groups, the last ones of the others."""
-        if not self.full and not self.windows:
+        """Try each length by what the groups need."""
+        if not self.layouts:
             return 0
-        return max(n for n in range(len(ids) + 1) if self.fits(ids, n, tiers))
-
-    def fits(self, ids: list[int], n: int, tiers: list[str]) -> bool:
-        return all(
-            any(all(self.has(tier, group, one) for group in self.full) for tier in tiers)
-            for one in ids[:n]
+        size = math.gcd(*(each.size for each in self.layouts.values()))
+        strides = {group: each.size // size for group, each in self.layouts.items()}
+        is_fine = any(
+            each.is_state and strides[group] > 1 for group, each in self.layouts.items()
         ) and all(
-            any(self.has(tier, group, one) for tier in tiers)
-            for group, window in self.windows.items()
-            for one in ids[max(0, n - window) : n]
+            each.is_state or each.window is None or strides[group] == 1
+            for group, each in self.layouts.items()
         )
+        alignment = 1 if is_fine else math.lcm(*strides.values())
+        return max(
+            n
+            for n in range(0, len(ids) + 1, alignment)
+            if self.fits(ids[:n], strides, tiers, is_fine=is_fine)
+        )
+
+    def fits(
+        self, ids: list[int], strides: dict[int, int], tiers: list[str], *, is_fine: bool
+    ) -> bool:
+        plain = {g for g, each in self.layouts.items() if each.window is None and strides[g] == 1}
+        return all(
+            any(all(self.blocks.get((tier, g), Counter())[one] for g in plain) for tier in tiers)
+            for one in ids
+        ) and all(
+            any(self.blocks.get((tier, group), Counter())[one] for tier in tiers)
+            for group in self.layouts.keys() - plain
+            for one in self.needed(group, ids, strides[group], is_fine=is_fine)
+        )
+
+    def needed(self, group: int, ids: list[int], stride: int, *, is_fine: bool) -> list[int]:
+        layout = self.layouts[group]
+        if layout.is_state and is_fine and stride > 1:
+            return ids[-1:]
+        own = ids[stride - 1 :: stride]
+        if layout.window is not None:
+            return own[max(0, len(own) - layout.window) :]
+        return own + (ids[-1:] if len(ids) % stride else [])
 
 
 TIERS = ["GPU", "CPU"]
 IDS = st.lists(st.integers(0, 9), max_size=8)
+LAYOUTS = [
+    *[Layout()] * 4,
+    *(Layout(size, window) for size in (1, 2, 4) for window in (None, 1, 3)),
+    *(Layout(size, 1, is_state=True) for size in (1, 2, 4)),
+]
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["store", "store", "store", "remove", "clear"]),
@@ -60,7 +89,7 @@ STEPS = st.lists(
         st.sampled_from(TIERS),
         st.integers(0, 1),
         IDS,
-        st.sampled_from([None, None, 0, 1, 3]),
+        st.sampled_from(LAYOUTS),
     ),
     max_size=30,
 )
@@ -82,14 +111,14 @@ def _compare_with_the_definition(steps: Any, prompts: Any) -> None:
     blocks = BlockTable(100)
     models = [Model() for _ in range(4)]
     assert [blocks.open() for _ in models] == [0, 1, 2, 3]
-    for action, holder, tier, group, ids, window in steps:
+    for action, holder, tier, group, ids, layout in steps:
         model = models[holder]
         if action == "store":
-            blocks.store(holder, tier, group, ids, window=window)
-            model.store(tier, group, ids, window)
+            blocks.store(holder, tier, group, ids, layout)
+            model.store(tier, group, ids, layout)
         elif action == "remove":
             blocks.remove(holder, tier, group, ids)
-            model.blocks.get((tier, group), set()).difference_update(ids)
+            model.remove(tier, group, ids)
         else:
             blocks.clear(holder)
             models[holder] = Model()
