@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from multiprocessing import get_context
 from typing import Any
 
@@ -25,6 +25,7 @@ from redis.exceptions import ConnectionError as NotListening
 from bench.support.measure import Row, report
 from mmhash.kvindex import BlocksRemoved, BlocksStored, Index, Worker, parse_batch
 from mmhash.kvindex.table import BlockTable, Layout
+from tests.support.kv_publisher import PublisherProcess, stored
 
 BLOCKS = 1_000_000
 WORKERS = 32
@@ -231,6 +232,27 @@ def socket_rows(batches: int = 3000) -> list[Row]:
     ]
 
 
+def start_rows(workers: int = 8, batches: int = 1000) -> list[Row]:
+    """Time a new index until it has what workers published before, by their replays."""
+    with ExitStack() as stack:
+        publishers = [stack.enter_context(PublisherProcess()) for _ in range(workers)]
+        for one in publishers:
+            for number in range(batches):
+                one.publish(stored(*range(16 * number, 16 * number + 16)))
+        sources = [
+            Worker(f"http://{number}", one.events, one.replay)
+            for number, one in enumerate(publishers)
+        ]
+        time.sleep(1)  # until they have read their input
+        start = time.perf_counter()
+        index = stack.enter_context(Index(sources))
+        while sum(one.batches for one in index.stats().workers.values()) < workers * batches:
+            time.sleep(0.01)
+        taken = time.perf_counter() - start
+    what = f"{workers} workers with {16 * batches} blocks each, until a new index has them"
+    return [Row(what, taken, "s", target="< 1 s")]
+
+
 def publish(batches: int) -> None:
     """Publish as fast as the socket takes it."""
     context = zmq.Context()
@@ -357,7 +379,8 @@ def _redis() -> Iterator[Any]:
 
 def rows() -> list[Row]:
     """Return all rows."""
-    found = [*match_rows(), *event_rows(), *full_table_rows(), *socket_rows(), *memory_rows()]
+    found = [*match_rows(), *event_rows(), *full_table_rows(), *socket_rows(), *start_rows()]
+    found += memory_rows()
     return found + (redis_rows() if shutil.which("redis-server") else [])
 
 

@@ -3,7 +3,8 @@
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
 import httpx
@@ -12,6 +13,11 @@ from bench.trace.content import openai_request
 from bench.trace.records import Request
 
 TIMEOUT_S = 300
+MOST_FAILURES = 100
+_PAUSE_S = 0.2
+
+# Names the first image of a request, for a router that cannot hash a part of a body.
+IMAGE_HEADER = "x-first-image"
 
 
 class Answer(NamedTuple):
@@ -21,32 +27,58 @@ class Answer(NamedTuple):
     cached_tokens: int
     first_token_s: float
     seconds: float
+    failures: int = 0
+    """How often the request was sent before; these attempts count in the times."""
 
 
 class FailedError(Exception):
     """A request was not answered: the figures of its trace would be wrong."""
 
 
-def replay(url: str, trace: Sequence[Request]) -> list[Answer]:
-    """Send a trace to a gateway or engine; a turn also waits for the answer to the one before."""
+def replay(
+    url: str | Callable[[], str], trace: Sequence[Request], *, repeats: bool = False
+) -> list[Answer]:
+    """Send a trace to a gateway or engine; a turn also waits for the answer to the one before.
+
+    A function returns the URL at that moment. With `repeats`, a request that fails is sent again.
+    """
     # One letter is one token of the tiny models.
-    bodies = [openai_request(one, "tiny", letters_per_token=1) for one in trace]
-    return asyncio.run(_replay(url, trace, [json.dumps(one).encode() for one in bodies]))
+    bodies = [
+        openai_request(one, "tiny", letters_per_token=1) | {"user": user_of(one)} for one in trace
+    ]
+    sent = [json.dumps(one).encode() for one in bodies]
+    where = url if callable(url) else lambda: url
+    return asyncio.run(_replay(where, trace, sent, MOST_FAILURES if repeats else 0))
 
 
-async def _replay(url: str, trace: Sequence[Request], sent: list[bytes]) -> list[Answer]:
+def user_of(request: Request) -> str:
+    """Return the name of a request of a trace, which is its member `user`."""
+    return f"{request.session}.{request.turn}"
+
+
+async def _replay(
+    url: Callable[[], str], trace: Sequence[Request], sent: list[bytes], most_failures: int
+) -> list[Answer]:
     start = time.perf_counter()
     tasks: dict[tuple[str, int], asyncio.Task[Answer]] = {}
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    async with httpx.AsyncClient(
-        base_url=url, timeout=TIMEOUT_S, limits=limits, trust_env=False
-    ) as client:
+    async with httpx.AsyncClient(timeout=TIMEOUT_S, limits=limits, trust_env=False) as client:
 
         async def run(request: Request, body: bytes) -> Answer:
             await asyncio.sleep(start + request.at - time.perf_counter())
             if request.turn:
                 await tasks[request.session, request.turn - 1]
-            return await _send(client, body)
+            image = request.images[0].image if request.images else ""
+            begin = time.perf_counter()
+            for failures in count():
+                try:
+                    answer = await _send(client, url(), body, {IMAGE_HEADER: image}, begin)
+                    return answer._replace(failures=failures)
+                except (httpx.TransportError, FailedError):
+                    if failures == most_failures:
+                        raise
+                    await asyncio.sleep(_PAUSE_S)
+            raise AssertionError
 
         async with asyncio.TaskGroup() as group:
             for request, body in zip(trace, sent, strict=True):
@@ -54,13 +86,14 @@ async def _replay(url: str, trace: Sequence[Request], sent: list[bytes]) -> list
     return [task.result() for task in tasks.values()]
 
 
-async def _send(client: httpx.AsyncClient, body: bytes) -> Answer:
-    start = time.perf_counter()
+async def _send(
+    client: httpx.AsyncClient, url: str, body: bytes, headers: dict[str, str], start: float
+) -> Answer:
     first = None
     usage: dict[str, Any] = {}
-    headers = {"content-type": "application/json"}
+    headers |= {"content-type": "application/json"}
     async with client.stream(
-        "POST", "/v1/chat/completions", content=body, headers=headers
+        "POST", f"{url}/v1/chat/completions", content=body, headers=headers
     ) as response:
         if response.status_code != 200:
             raise FailedError(f"{response.status_code}: {(await response.aread())[:2000]!r}")

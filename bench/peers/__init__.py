@@ -1,0 +1,1 @@
+"""The routers that users would install instead, in front of the same workers."""

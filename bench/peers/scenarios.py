@@ -1,0 +1,235 @@
+"""What the routers are compared by: traces, fleets, and what happens meanwhile."""
+
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from statistics import fmean, quantiles
+from typing import NamedTuple
+
+from bench.fleet import workers
+from bench.fleet.replay import Answer, replay
+from bench.fleet.simulation import DEFAULT_SPEED
+from bench.fleet.traces import TRACES, LiveTrace
+from bench.fleet.workers import FLEET_TOKENS, MODEL
+from bench.peers.routers import (
+    CONTROLS,
+    LEAST_LOAD,
+    ROUTERS,
+    WITHOUT_REPLAY,
+    Command,
+    Router,
+    balancer,
+    running,
+)
+from bench.peers.workers import Plans, SimulatedWorker, Target, plan_all, simulated
+from bench.trace.records import Request
+from bench.trace.workload import renamed
+from tests.live.engines import Engine
+
+# Of each worker: what the traces are made for has two.
+CACHE_TOKENS = FLEET_TOKENS // 2
+
+_WARM_UP = 8
+
+
+class Run(NamedTuple):
+    """The figures of one router in one scenario: a line of bench/results/peers.csv."""
+
+    scenario: str
+    trace: str
+    workers: int
+    router: str
+    seed: int
+    requests: int
+    repeated: int
+    """The requests that failed and were sent again."""
+    cached_percent: float
+    first_token_mean_ms: float
+    first_token_p50_ms: float
+    first_token_p95_ms: float
+    first_token_p99_ms: float
+    busiest_computed_tokens: int
+    router_cpu_ms: float
+    """For each request, of all replicas."""
+    router_mib: float
+    """Of all replicas, at the end."""
+
+
+class Setting:
+    """What an event of a scenario may change while a trace is replayed."""
+
+    def __init__(
+        self, workers: Sequence[SimulatedWorker], start_router: Callable[[], Router]
+    ) -> None:
+        self.workers = workers
+        self.start_router = start_router
+        self.routers: list[Router] = []
+        self.url = ""
+
+
+def _restart_router(setting: Setting, seconds: float) -> None:
+    """Replace the router by a new one, which gets the requests once it answers."""
+    time.sleep(seconds / 2)
+    setting.routers.append(setting.start_router())
+    setting.url = setting.routers[-1].url
+
+
+def _kill_worker(setting: Setting, seconds: float) -> None:
+    """End a worker, which comes back with an empty cache."""
+    time.sleep(0.4 * seconds)
+    setting.workers[0].kill()
+    time.sleep(0.1 * seconds)
+    setting.workers[0].start()
+
+
+class Scenario(NamedTuple):
+    """A fleet, its routers, and a trace."""
+
+    name: str
+    trace: LiveTrace
+    workers: int = 8
+    replicas: int = 1
+    slowest: float = 1.0
+    """The speed of one worker, relative to that of the others."""
+    event: Callable[[Setting, float], None] | None = None
+    controls: tuple[str, ...] = ()
+    """The names of other ways to run mmhash in it."""
+
+
+_AGENTS = TRACES["agents"].grown(4)
+
+SCENARIOS = [
+    *(Scenario("one router", TRACES[name].grown(4)) for name in (
+        "agents", "visionarena", "documents", "same question"
+    )),
+    Scenario("one router", TRACES["servegen"].grown(4), controls=(LEAST_LOAD,)),
+    Scenario("two routers", _AGENTS, replicas=2),
+    Scenario("four routers", _AGENTS, replicas=4),
+    Scenario("the router restarts", _AGENTS, event=_restart_router, controls=(WITHOUT_REPLAY,)),
+    Scenario("a worker dies", _AGENTS, event=_kill_worker),
+    Scenario("a burst", TRACES["agents"].grown(4, rate=3.0)),
+    Scenario("a slow worker", _AGENTS, slowest=1 / 3),
+    Scenario("one router", TRACES["agents"], workers=2),
+    Scenario("one router", TRACES["agents"].grown(8, rate=0.5), workers=32),
+]  # fmt: skip
+
+
+@lru_cache(1)
+def _prepared(trace: LiveTrace, seed: int) -> tuple[list[Request], list[Request], Plans]:
+    """Return the requests of a trace, some of other content to begin with, and all plans."""
+    requests = trace.with_seed(seed).requests()
+    warm_up = [
+        replace(one, session=f"warm-up-{one.session}")
+        for one in renamed(requests[:_WARM_UP], "warm-up-")
+    ]
+    return requests, warm_up, plan_all([*requests, *warm_up])
+
+
+def run(scenario: Scenario, name: str, seed: int) -> Run:
+    """Replay a scenario's trace through one kind of router, with new workers."""
+    trace, warm_up, plans = _prepared(scenario.trace, seed)
+    fast = DEFAULT_SPEED.tokens_per_s
+    slow = DEFAULT_SPEED._replace(tokens_per_s=fast * scenario.slowest)
+    speeds = [slow] + [DEFAULT_SPEED] * (scenario.workers - 1)
+    with simulated(plans, speeds, CACHE_TOKENS) as fleet:
+        targets = [one.target for one in fleet]
+        with started((ROUTERS | CONTROLS)[name], targets, scenario.replicas) as setting:
+            setting.workers = fleet
+            replay(setting.url, warm_up, repeats=True)
+            figures = measure(setting, trace, scenario.event)
+            computed = [one.counters().computed_tokens for one in fleet]
+    return figures._replace(
+        scenario=scenario.name,
+        trace=scenario.trace.name,
+        workers=scenario.workers,
+        router=name,
+        seed=seed,
+        busiest_computed_tokens=max(computed),
+    )
+
+
+def run_live(engines: Sequence[Engine], trace: LiveTrace, name: str, seed: int) -> Run:
+    """Replay a trace through one kind of router in front of real engines, with empty caches."""
+    # Other content for each run: no cache of an engine holds any of it.
+    requests = renamed(trace.with_seed(seed).requests(), f"{name}-{seed}-{trace.name}-")
+    folder = str(engines[0].environment.model(MODEL))
+    targets = [
+        Target(one.url, one.events.endpoint, one.replay, one.spelling, one.block_size, folder)
+        for one in engines
+    ]
+    workers.flush(engines)
+    with started(ROUTERS[name], targets, 1) as setting:
+        replay(setting.url, renamed(requests[:_WARM_UP], "warm-up-"), repeats=True)
+        before = [workers.counters(one).computed_tokens for one in engines]
+        figures = measure(setting, requests, None)
+        after = [workers.counters(one).computed_tokens for one in engines]
+    return figures._replace(
+        scenario=f"real {engines[0].spelling}",
+        trace=trace.name,
+        workers=len(engines),
+        router=name,
+        seed=seed,
+        busiest_computed_tokens=max(
+            late - early for late, early in zip(after, before, strict=True)
+        ),
+    )
+
+
+@contextmanager
+def started(command: Command, targets: Sequence[Target], replicas: int) -> Iterator[Setting]:
+    """Start routers in front of workers, and Envoy in front of several."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mmhash-peers-")))
+
+        def start_router() -> Router:
+            return stack.enter_context(running(command, targets, folder))
+
+        setting = Setting([], start_router)
+        setting.routers = [start_router() for _ in range(replicas)]
+        front = setting.routers[0]
+        if replicas > 1:
+            front = stack.enter_context(balancer(setting.routers, folder))
+        setting.url = front.url
+        yield setting
+
+
+def measure(
+    setting: Setting, trace: list[Request], event: Callable[[Setting, float], None] | None
+) -> Run:
+    """Replay a trace; the caller fills in what the scenario and the router are."""
+    cpu_s = sum(one.cpu_s() for one in setting.routers)
+    thread = threading.Thread(target=event, args=(setting, trace[-1].at)) if event else None
+    if thread:
+        thread.start()
+    answers = replay(lambda: setting.url, trace, repeats=True)
+    if thread:
+        thread.join()
+    cpu_s = sum(one.cpu_s() for one in setting.routers) - cpu_s
+    times = [1e3 * one.first_token_s for one in answers]
+    cuts = quantiles(times, n=100, method="inclusive")
+    return Run(
+        scenario="",
+        trace="",
+        workers=0,
+        router="",
+        seed=0,
+        requests=len(answers),
+        repeated=sum(one.failures > 0 for one in answers),
+        cached_percent=round(100 * _cached(answers), 1),
+        first_token_mean_ms=round(fmean(times), 1),
+        first_token_p50_ms=round(cuts[49], 1),
+        first_token_p95_ms=round(cuts[94], 1),
+        first_token_p99_ms=round(cuts[98], 1),
+        busiest_computed_tokens=0,
+        router_cpu_ms=round(1e3 * cpu_s / len(answers), 2),
+        router_mib=round(sum(one.memory_mib() for one in setting.routers), 1),
+    )
+
+
+def _cached(answers: Sequence[Answer]) -> float:
+    return sum(one.cached_tokens for one in answers) / sum(one.prompt_tokens for one in answers)
