@@ -1,23 +1,34 @@
-"""The time that the gateway adds to a streamed request, next to a plain proxy of httpx.
+"""What the gateway adds to a streamed request, and the CPU of one, next to a plain proxy of httpx.
 
 An upstream of this machine streams a few events without a pause; a client of raw sockets measures
 the time to the first byte and to the end: straight, through the gateway, through the plain proxy.
-All three take turns within one run, so that each meets the same machine.
+All three take turns within one run, so that each meets the same machine. Then the CPU time of one
+request is measured, which the gateway plans: a text, and images that it has seen before.
 """
 
+import base64
+import io
 import json
+import random
 import socket
 import statistics
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from PIL import Image
 
 from bench.support.measure import Row, report
 from bench.support.proxies import EVENTS
-from bench.support.servers import run_module
+from bench.support.servers import Server, run_module
+from tests.live import models
 
 ROUNDS = 300
+
+IMAGE_BYTES = (149_000, 366_000)
 
 PROMPT = "The quick brown fox jumps over the lazy dog. " * 100
 
@@ -29,9 +40,19 @@ class Times(NamedTuple):
     all: float
 
 
-def request(port: int) -> bytes:
+def image_parts(nbytes: int) -> list[dict[str, Any]]:
+    """Return the content of a message with an image of 640x640 pixels and a question."""
+    file = io.BytesIO()
+    Image.new("RGB", (640, 640)).save(file, "JPEG")
+    jpeg = file.getvalue() + random.Random(nbytes).randbytes(nbytes - file.tell())
+    url = "data:image/jpeg;base64," + base64.b64encode(jpeg).decode()
+    image = {"type": "image_url", "image_url": {"url": url}}
+    return [image, {"type": "text", "text": "What is in this picture?"}]
+
+
+def request(port: int, content: str | list[dict[str, Any]] = PROMPT) -> bytes:
     """Return a streamed chat as bytes."""
-    messages = [{"role": "user", "content": PROMPT}]
+    messages = [{"role": "user", "content": content}]
     body = json.dumps({"model": "m", "stream": True, "messages": messages}).encode()
     head = (
         f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
@@ -68,17 +89,43 @@ def rounds(ports: list[int]) -> Iterator[list[Times]]:
                 yield times
 
 
+def cpu_s(server: Server, content: str | list[dict[str, Any]]) -> float:
+    """Return the CPU time of a server for one request."""
+    text = request(server.port, content)
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        measure(connection, text)
+        used = server.cpu_s()
+        for _ in range(ROUNDS):
+            measure(connection, text)
+        return (server.cpu_s() - used) / ROUNDS
+
+
 def rows() -> list[Row]:
     """Measure with one request at a time."""
+    contents = {"a short text": "What is in this picture?"} | {
+        f"an image of {nbytes // 1000} kB": image_parts(nbytes) for nbytes in IMAGE_BYTES
+    }
     with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        models.write("qwen2_vl", folder)
         upstream = stack.enter_context(run_module("bench.support.proxies", "upstream", "0"))
         url = f"http://127.0.0.1:{upstream.port}"
+        settings = "--set", f"models={json.dumps({'m': str(folder)})}"
+        worker = "--worker", f"{url},engine=vllm@0.32.0"
         gateway = stack.enter_context(
-            run_module("mmhash", "gateway", "--port", "0", "--worker", f"{url},engine=vllm@0.32.0")
+            run_module("mmhash", "gateway", "--port", "0", *worker, *settings)
         )
         plain = stack.enter_context(run_module("bench.support.proxies", "plain", "0", url))
         times = list(rounds([upstream.port, gateway.port, plain.port]))
+        cpu = [
+            Row(
+                f"CPU of {name}", 1e3 * cpu_s(gateway, content), "ms",
+                "a plain httpx proxy", 1e3 * cpu_s(plain, content),
+            )
+            for name, content in contents.items()
+        ]  # fmt: skip
     return [
+        *cpu,
         row("added to the first byte", times, "first", "< 3"),
         row("added to the whole response", times, "all", "< 3"),
     ]
