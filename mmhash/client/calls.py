@@ -302,7 +302,6 @@ def blocks(
     lora: str | None = None,
     lora_path: str | None = None,
     lookahead: int | None = None,
-    groups: Sequence[int] | None = None,
     engine_fallback: Fallback | None = None,
 ) -> Call[Blocks]:
     """Return the keys of a prompt's blocks in the cache of an engine.
@@ -321,7 +320,6 @@ def blocks(
         lora: The name of a LoRA adapter.
         lora_path: Its path, which vLLM binds from 0.31 on.
         lookahead: The number of tokens after a block that vLLM counts to it.
-        groups: The block sizes of the KV-cache groups: multiples of `block_size`.
         engine_fallback: With `"nearest-older"`, an unknown release is answered by an older one, and
             `recipe` names it.
     """
@@ -339,7 +337,6 @@ def blocks(
         lora=lora,
         lora_path=lora_path,
         lookahead=lookahead,
-        groups=None if groups is None else list(groups),
         engine_fallback=engine_fallback,
     )
     return _call(_post_json("/blocks", body, {}), read_blocks)

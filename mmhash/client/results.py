@@ -64,13 +64,11 @@ class PlannedPrompt(Struct, frozen=True):
 class Blocks(Struct, frozen=True):
     """The keys of a prompt's blocks, in hex, and their ids in the engine's KV events.
 
-    `groups` has the same for each size in the request. `recipe` is the release that the service
-    used in place of an unknown one.
+    `recipe` is the release that the service used in place of an unknown one.
     """
 
     blocks: list[str]
     event_ids: list[int]
-    groups: "dict[int, Blocks] | None" = None
     recipe: str | None = None
 
 
@@ -137,19 +135,6 @@ class _Padded(Struct):
     input_ids: list[int]
 
 
-class _Group(Struct):
-    block_size: int
-    blocks: list[str]
-    event_ids: list[int]
-
-
-class _Blocks(Struct):
-    blocks: list[str]
-    event_ids: list[int]
-    groups: list[_Group] = []
-    recipe: str | None = None
-
-
 def read_items(body: bytes) -> list[Item]:
     """Read the response to `POST /hash`."""
     return [item.parsed() for item in _decode(body, _Hashed).items]
@@ -176,9 +161,7 @@ def read_padded(body: bytes) -> list[int]:
 
 def read_blocks(body: bytes) -> Blocks:
     """Read the response to `POST /blocks`."""
-    answer = _decode(body, _Blocks)
-    groups = {group.block_size: Blocks(group.blocks, group.event_ids) for group in answer.groups}
-    return Blocks(answer.blocks, answer.event_ids, groups or None, answer.recipe)
+    return _decode(body, Blocks)
 
 
 def read_info(body: bytes) -> dict[str, Any]:

@@ -22,7 +22,6 @@ from mmhash.engines.engine import (
     BlockList,
     Engine,
     Prompt,
-    PromptBlocks,
     Step,
     caller_field,
     hash_field,
@@ -304,7 +303,7 @@ def _explain(key: Digest, version: str) -> Iterator[Step]:
     yield "and routes by the pad value", str(pad_value(sent, version=version))
 
 
-def _blocks(prompt: Prompt, version: str) -> PromptBlocks:
+def _blocks(prompt: Prompt, version: str) -> BlockList:
     size = prompt.block_size
     items: list[list[str]] = [[] for _ in range(len(prompt.token_ids) // size)]
     for span in prompt.spans:
@@ -320,7 +319,7 @@ def _blocks(prompt: Prompt, version: str) -> PromptBlocks:
     )
     # The router's index finds a block by its own hash, which events carry as tokens_hash.
     event_ids = [int(key, 16) for key in keys]
-    return PromptBlocks(BlockList(sequence_keys(keys, version=version), event_ids))
+    return BlockList(sequence_keys(keys, version=version), event_ids)
 
 
 ENGINE = Engine(

@@ -104,8 +104,6 @@ class Prompt:
     lora: str | None = None
     lora_path: str | None = None
     lookahead: int | None = None
-    groups: list[int] | None = None
-    """The block sizes of the groups of a KV cache: different multiples of `block_size`."""
 
 
 PROMPT_FIELDS = tuple(each.name for each in fields(Prompt) if each.default is None)
@@ -117,13 +115,6 @@ class BlockList(NamedTuple):
 
     blocks: list[str]
     event_ids: list[int]
-
-
-class PromptBlocks(NamedTuple):
-    """The blocks of a prompt, and those of each block size in `groups`."""
-
-    blocks: BlockList
-    groups: dict[int, BlockList] | None = None
 
 
 class HashField(NamedTuple):
@@ -252,7 +243,7 @@ class Engine:
     applies_orientation: Callable[[str], bool] = lambda _: True
     """False for a release that applies EXIF orientation for no model."""
 
-    blocks: Callable[[Prompt, str], PromptBlocks] | None = None
+    blocks: Callable[[Prompt, str], BlockList] | None = None
     prompt_fields: Callable[[str], frozenset[str]] = lambda _: frozenset()
     """Those of `PROMPT_FIELDS` that `blocks` reads, by release."""
     pad_values: Callable[[Digest | int | bytes, str], list[int]] | None = None
@@ -305,7 +296,7 @@ class Engine:
             raise InputValueError(f"{self.name} has no server {server[:40]!r}")
         return False
 
-    def prompt_blocks(self, prompt: Prompt, version: str) -> PromptBlocks:
+    def prompt_blocks(self, prompt: Prompt, version: str) -> BlockList:
         """Return the blocks of a prompt; a field that the release lacks is an error."""
         if self.blocks is None:
             raise InputValueError(f"the blocks of {self.name} are not known")

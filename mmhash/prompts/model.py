@@ -71,7 +71,6 @@ class Model:
         lora: str | None = None,
         lora_path: str | None = None,
         lookahead: int | None = None,
-        groups: list[int] | None = None,
         of: Literal["bytes", "pixels"] = "bytes",
         hashes: Literal["key", "engine"] = "key",
         tenant: bytes | None = None,
@@ -96,7 +95,6 @@ class Model:
             lora: The name of a LoRA adapter.
             lora_path: Its path, which vLLM binds from 0.31 on.
             lookahead: The number of tokens after a block that vLLM counts to it.
-            groups: The block sizes of vLLM's KV-cache groups.
             of: `"pixels"` names images in the request by their pixels.
             hashes: `"engine"` for images that vLLM names itself, by their files: the request is not
                 changed. It needs `model_id`; where the name is not known, keys are put in.
@@ -119,7 +117,6 @@ class Model:
             lora=lora,
             lora_path=lora_path,
             lookahead=lookahead,
-            groups=groups,
             of=of,
             hashes=hashes,
             tenant=tenant,

@@ -21,7 +21,6 @@ class PlanOptions:
     lora: str | None = None
     lora_path: str | None = None
     lookahead: int | None = None
-    groups: list[int] | None = None
     of: Literal["bytes", "pixels"] = "bytes"
     hashes: Literal["key", "engine"] = "key"
     tenant: bytes | None = None
@@ -37,11 +36,6 @@ class PlanOptions:
             check_int("block_size", self.block_size, 1)
         for name in ("lora_path", "model_id", "chat_template"):
             check_optional_text(name, getattr(self, name))
-        if self.groups is not None:
-            if not isinstance(self.groups, (list, tuple)):
-                raise InputTypeError(f"groups is a list, not {type(self.groups).__name__}")
-            for size in self.groups:
-                check_int("a size in groups", size)
         if self.tenant is not None:
             tenant_key(self.tenant)  # raises for one that cannot be
         if not (self.media is None or isinstance(self.media, Mapping) or callable(self.media)):

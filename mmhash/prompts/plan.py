@@ -57,8 +57,6 @@ class Plan:
     """The same, as the engine's KV events have them."""
     annotated: EngineRequest = field(compare=False)
     """The request with the hashes of its items."""
-    groups: dict[int, list[int]] | None = None
-    """The event ids of the blocks of each size in `groups`."""
 
     def __repr__(self) -> str:
         return (

@@ -12,7 +12,6 @@ from mmhash.engines.engine import (
     BlockList,
     Engine,
     Prompt,
-    PromptBlocks,
     Server,
     Span,
 )
@@ -206,7 +205,7 @@ def _plan(opened: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> P
     known = expanded.token_ids
     if spans and not carried:
         known = known[: spans[0].start]
-    blocks, groups = _name_blocks(opened, known, spans if carried else [], options)
+    blocks = _name_blocks(opened, known, spans if carried else [], options)
     return Plan(
         expanded.token_ids,
         items,
@@ -214,13 +213,12 @@ def _plan(opened: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> P
         blocks=blocks.blocks,
         event_ids=blocks.event_ids,
         annotated=request,
-        groups=None if groups is None else {size: one.event_ids for size, one in groups.items()},
     )
 
 
 def _name_blocks(
     opened: OpenedPlan, token_ids: list[int], spans: list[Span], options: PlanOptions
-) -> PromptBlocks:
+) -> BlockList:
     """Return the keys of the whole blocks of a prompt, or of its beginning."""
     request = opened.request
     block_size = options.block_size or BLOCK_SIZES[request.engine.name]
@@ -235,12 +233,11 @@ def _name_blocks(
         lora=options.lora,
         lora_path=options.lora_path,
         lookahead=options.lookahead,
-        groups=options.groups,
     )
-    (keys, event_ids), groups = request.engine.prompt_blocks(prompt, request.release)
+    keys, event_ids = request.engine.prompt_blocks(prompt, request.release)
     whole = len(token_ids) // block_size
     # SGLang names a page that is not full too, and does not cache it.
-    return PromptBlocks(BlockList(keys[:whole], event_ids[:whole]), groups)
+    return BlockList(keys[:whole], event_ids[:whole])
 
 
 def _name_files(opened: OpenedPlan, media: Sequence[Media], server: Server) -> list[_Named]:

@@ -90,13 +90,3 @@ def test_a_lookahead_is_bounded_by_the_blocks_that_have_it(victim: Any) -> None:
     assert len(victim.client.post("/blocks", json=body).json()["blocks"]) == 4000 - 1024
     body = {**BLOCKS, "input_ids": [1] * 149_000, "lookahead": 16}
     assert victim.client.post("/blocks", json=body).status_code == 200
-
-
-def test_the_blocks_of_groups_are_bounded(victim: Any) -> None:
-    """100 kB had an answer of 19 MB."""
-    body = {**BLOCKS, "input_ids": [1] * 50_000, "groups": list(range(1, 17))}
-    answer = victim.client.post("/blocks", json=body)
-    assert refusal_of(answer) == "refused-by-engine"
-    body["groups"] = [1, 2, 4, 8, 16]
-    groups = victim.client.post("/blocks", json=body).json()["groups"]
-    assert [len(group["blocks"]) for group in groups] == [50_000, 25_000, 12_500, 6250, 3125]

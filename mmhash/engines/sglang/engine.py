@@ -15,7 +15,6 @@ from mmhash.engines.engine import (
     MediaField,
     NativeFormat,
     Prompt,
-    PromptBlocks,
     RequestFields,
     Span,
     Step,
@@ -72,14 +71,14 @@ def _prompt_fields(version: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def _blocks(prompt: Prompt, version: str) -> PromptBlocks:
+def _blocks(prompt: Prompt, version: str) -> BlockList:
     ids, size = _pad(prompt.token_ids, prompt.spans, version), prompt.block_size
     extra_key, salt = prompt.extra_key, prompt.cache_salt
     keys = page_keys(ids, size, extra_key=extra_key, cache_salt=salt, version=version)
     event_names = keys
     if (extra_key, salt) != (None, None):  # the seeds of both differ
         event_names = event_keys(ids, size, cache_salt=salt, version=version)
-    return PromptBlocks(BlockList(keys, [event_id(name) for name in event_names]))
+    return BlockList(keys, [event_id(name) for name in event_names])
 
 
 _CHAT = ChatFormat(

@@ -5,7 +5,7 @@
 
 from mmhash.engines.vllm.block_extras import ExtraKeys, Lora, event_extra_keys, extra_keys
 from mmhash.engines.vllm.block_items import Span
-from mmhash.engines.vllm.blocks import block_key, block_keys, event_id, group_keys, none_hash
+from mmhash.engines.vllm.blocks import block_key, block_keys, event_id, none_hash
 from mmhash.engines.vllm.engine import ENGINE
 from mmhash.engines.vllm.media import (
     EncodedMedia,
@@ -31,7 +31,6 @@ __all__ = [
     "event_extra_keys",
     "event_id",
     "extra_keys",
-    "group_keys",
     "hashes_files",
     "identifiers",
     "image_identifier",

@@ -109,26 +109,6 @@ def _root(version: str, seed: str | None, block_algorithm: str) -> bytes:
     return hash_(copied_text("seed", seed))
 
 
-def group_keys(
-    block_keys: Sequence[bytes], block_size: int, group_size: int, *, version: str = LATEST
-) -> list[bytes]:
-    """Return the keys of a KV-cache group with blocks of `group_size` tokens.
-
-    A model with several groups hashes blocks of one size, which divides those of all groups: the
-    greatest such number, or the engine's `prefix_match_unit`. The key of a larger block is that
-    of the last small block in it. The engine's cache appends the group's number, in 4 bytes.
-    """
-    if not RELEASES.recipe(version).groups:
-        raise InputValueError(f"keys of KV-cache groups are known from vllm 0.29, not of {version}")
-    block_size = check_int("block_size", block_size, 1, checks.MAX_TOKENS)
-    group_size = check_int("group_size", group_size, 1, checks.MAX_TOKENS)
-    if group_size % block_size:
-        raise InputValueError(f"group_size is a multiple of {block_size}, not {group_size}")
-    keys = [check_bytes("a block key", key) for key in checks.listed("block_keys", block_keys)]
-    step = group_size // block_size
-    return [bytes(key) for key in keys[step - 1 :: step]]
-
-
 def event_id(key: bytes) -> int:
     """Return the low 64 bits: a block's id in KV events (VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES)."""
     return int.from_bytes(check_bytes("key", key), "big") & _MASK_64

@@ -18,7 +18,6 @@ from mmhash.engines.engine import (
     Engine,
     MediaField,
     Prompt,
-    PromptBlocks,
     Step,
     caller_field,
     hash_field,
@@ -27,13 +26,10 @@ from mmhash.engines.options import is_empty
 from mmhash.engines.vllm.block_extras import Lora, extra_keys
 from mmhash.engines.vllm.block_hash import DEFAULT_ALGORITHM
 from mmhash.engines.vllm.block_items import Span
-from mmhash.engines.vllm.blocks import block_keys, group_keys
+from mmhash.engines.vllm.blocks import block_keys
 from mmhash.engines.vllm.media import SCOPES, uuid
 from mmhash.engines.vllm.releases import RELEASES, applies_orientation
-from mmhash.errors import InputValueError, LimitError
-
-# The blocks of all groups, 11 MB in an answer; 16 groups of 50 000 tokens were 19 MB.
-_MAX_GROUP_BLOCKS = 1 << 17
+from mmhash.errors import InputValueError
 
 
 def _explain(key: Digest, version: str) -> Iterator[Step]:
@@ -48,8 +44,7 @@ def _explain(key: Digest, version: str) -> Iterator[Step]:
 def _prompt_fields(version: str) -> frozenset[str]:
     recipe = RELEASES.recipe(version)
     fields = {"cache_salt", "block_algorithm", "seed", "lora", "lora_path"}
-    fields |= {"lookahead"} if recipe.lookahead else set()
-    return frozenset(fields | ({"groups"} if recipe.groups else set()))
+    return frozenset(fields | ({"lookahead"} if recipe.lookahead else set()))
 
 
 def _lora(prompt: Prompt, version: str) -> Lora | None:
@@ -67,7 +62,7 @@ def _block_list(keys: list[bytes]) -> BlockList:
     return BlockList([key.hex() for key in keys], words[step - 1 :: step].tolist())
 
 
-def _blocks(prompt: Prompt, version: str) -> PromptBlocks:
+def _blocks(prompt: Prompt, version: str) -> BlockList:
     items = [
         Span(uuid(span.whole_key()), span.start, span.end - span.start)
         for span in sorted(prompt.spans, key=lambda span: span.start)
@@ -85,19 +80,7 @@ def _blocks(prompt: Prompt, version: str) -> PromptBlocks:
         lookahead=prompt.lookahead or 0,
         version=version,
     )
-    if prompt.groups is None:
-        return PromptBlocks(_block_list(keys))
-    if len(set(prompt.groups)) < len(prompt.groups):
-        raise InputValueError("groups repeat a block size: groups of one size have the same keys")
-    groups = {
-        size: group_keys(keys, prompt.block_size, size, version=version) for size in prompt.groups
-    }
-    named = sum(map(len, groups.values()))
-    if named > _MAX_GROUP_BLOCKS:
-        raise LimitError(f"groups have {named} blocks, more than {_MAX_GROUP_BLOCKS}")
-    return PromptBlocks(
-        _block_list(keys), {size: _block_list(found) for size, found in groups.items()}
-    )
+    return _block_list(keys)
 
 
 def _unhashed(options: dict[str, Any], version: str, modality: str) -> dict[str, Any]:

@@ -38,13 +38,12 @@ class Recipe(NamedTuple):
     lookahead: bool = False
     # A KV-cache group with larger blocks has the key of the last small block in each. 0.28.0 has it
     # too, but shares a recipe with 0.27.0; older releases joined the keys of the small blocks.
-    groups: bool = False
 
 
 _0_18 = Recipe()
 _0_19 = _0_18._replace(extra_keys="placed", past_end=False)
 _0_27 = _0_19._replace(encoded_video=True, decoded_without_uuids=False)
-_0_29 = _0_27._replace(default_root=True, groups=True)
+_0_29 = _0_27._replace(default_root=True)
 _0_30 = _0_29._replace(tensor_video=True, scoped_options=True)
 _0_31 = _0_30._replace(framed=True, lenient_exif=True, extra_keys="tagged", last_item_only=False)
 _0_32 = _0_31._replace(per_video_options=True)

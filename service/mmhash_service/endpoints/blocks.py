@@ -8,7 +8,7 @@ from mmhash_service.bodies.json_body import parse_json, read_json
 from mmhash_service.endpoints import examples
 from mmhash_service.endpoints.long_response import LongResponse
 from mmhash_service.endpoints.openapi import json_body
-from mmhash_service.endpoints.schemas.prompts import BlocksAnswer, BlocksBody, GroupBlocks
+from mmhash_service.endpoints.schemas.prompts import BlocksAnswer, BlocksBody
 from mmhash_service.endpoints.spans import item_span
 from mmhash_service.items.hashed import find_engine
 from mmhash_service.problems.problem import Problem
@@ -44,20 +44,13 @@ def _blocks(text: bytes, settings: Settings) -> str:
         lora=body.lora,
         lora_path=body.lora_path,
         lookahead=body.lookahead,
-        groups=body.groups,
     )
     try:
-        (keys, event_ids), groups = requested.engine.prompt_blocks(prompt, requested.version)
+        keys, event_ids = requested.engine.prompt_blocks(prompt, requested.version)
     except (InputError, LimitError) as error:
         raise Problem("refused-by-engine", reason=str(error)) from error
     return BlocksAnswer(
         blocks=keys,
         event_ids=event_ids,
-        groups=None
-        if groups is None
-        else [
-            GroupBlocks(block_size=size, blocks=group.blocks, event_ids=group.event_ids)
-            for size, group in groups.items()
-        ],
         recipe=requested.recipe,
     ).model_dump_json(exclude_none=True)

@@ -105,11 +105,6 @@ class BlocksBody(RequestModel):
     lookahead: Annotated[int, Field(ge=0, le=1024)] | None = Field(
         default=None, description="How many tokens after a block vLLM counts to it."
     )
-    groups: Annotated[list[BlockSize], Field(min_length=1, max_length=16)] | None = Field(
-        default=None,
-        description="The block sizes of a model's KV-cache groups: different multiples of "
-        "block_size.",
-    )
     engine_fallback: Fallback | None = FALLBACK
 
 
@@ -179,14 +174,7 @@ class BlockList(BaseModel):
     event_ids: list[int]
 
 
-class GroupBlocks(BlockList):
-    """The blocks of the KV-cache groups with blocks of this size."""
-
-    block_size: int
-
-
 class BlocksAnswer(BlockList):
     """The blocks of a prompt."""
 
-    groups: list[GroupBlocks] | None = None
     recipe: str | None = RECIPE

@@ -447,18 +447,6 @@ def test_lookahead() -> None:
         vllm.block_keys(TOKENS, 16, version="0.32.0", lookahead=1)
 
 
-def test_a_larger_block_has_the_key_of_the_last_small_one_in_it() -> None:
-    keys = [bytes([number]) * 32 for number in range(7)]
-    assert vllm.group_keys(keys, 16, 16) == keys
-    assert vllm.group_keys(keys, 16, 32) == [keys[1], keys[3], keys[5]]
-    assert vllm.group_keys(keys, 16, 48, version="0.29.0") == [keys[2], keys[5]]
-    assert vllm.group_keys(keys, 1, 8) == []
-    with pytest.raises(InputValueError, match="a multiple of 16, not 24"):
-        vllm.group_keys(keys, 16, 24)
-    with pytest.raises(InputValueError, match=r"known from vllm 0\.29, not of 0\.28\.0"):
-        vllm.group_keys(keys, 16, 32, version="0.28.0")
-
-
 @pytest.mark.parametrize("algorithm", ["sha256", "sha256_cbor"])
 def test_kinds_of_tokens(algorithm: str) -> None:
     keys = vllm.block_keys(TOKENS, 16, block_algorithm=algorithm)

@@ -120,18 +120,6 @@ def test_blocks_of_vllm_as_it_was_started(
     assert client.post("/blocks", json=body).json() == vllm_blocks(wanted)
 
 
-def test_blocks_of_groups_are_the_last_small_blocks_in_them(client: httpx.Client) -> None:
-    body = {"engine": "vllm@0.32.0", "input_ids": IDS, "block_size": 8, "groups": [16, 8, 24]}
-    keys = engines.vllm.block_keys(IDS, 8, version="0.32.0")
-    assert client.post("/blocks", json=body).json() == vllm_blocks(keys) | {
-        "groups": [
-            {"block_size": 16, **vllm_blocks([keys[1], keys[3]])},
-            {"block_size": 8, **vllm_blocks(keys)},
-            {"block_size": 24, **vllm_blocks([keys[2]])},
-        ]
-    }
-
-
 def test_blocks_of_dynamo_are_chained(client: httpx.Client) -> None:
     body = {
         "engine": "dynamo",
@@ -172,9 +160,6 @@ BLOCKS = {"engine": "vllm", "input_ids": IDS, "block_size": 8}
         ("/blocks", BLOCKS | {"extra_key": "e"}, "refused-by-engine"),
         ("/blocks", BLOCKS | {"block_algorithm": "md5"}, "invalid-json"),
         ("/blocks", BLOCKS | {"lora": "l"}, "refused-by-engine"),
-        ("/blocks", BLOCKS | {"groups": [8, 12]}, "refused-by-engine"),
-        ("/blocks", BLOCKS | {"groups": [8, 8]}, "refused-by-engine"),
-        ("/blocks", BLOCKS | {"groups": []}, "invalid-json"),
         (
             "/blocks",
             BLOCKS | {"engine": "sglang", "block_algorithm": "sha256"},
