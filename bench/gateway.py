@@ -112,9 +112,9 @@ def rows() -> list[Row]:
         url = f"http://127.0.0.1:{upstream.port}"
         settings = "--set", f"models={json.dumps({'m': str(folder)})}"
         worker = "--worker", f"{url},engine=vllm@0.32.0"
-        gateway = stack.enter_context(
-            run_module("mmhash", "gateway", "--port", "0", *worker, *settings)
-        )
+        command = ("mmhash", "gateway", "--port", "0", *worker, *settings)
+        gateway = stack.enter_context(run_module(*command))
+        rewriting = stack.enter_context(run_module(*command, "--set", "gateway.hashes=key"))
         plain = stack.enter_context(run_module("bench.support.proxies", "plain", "0", url))
         times = list(rounds([upstream.port, gateway.port, plain.port]))
         cpu = [
@@ -123,6 +123,13 @@ def rows() -> list[Row]:
                 "a plain httpx proxy", 1e3 * cpu_s(plain, content),
             )
             for name, content in contents.items()
+        ]  # fmt: skip
+        cpu += [
+            Row(
+                f"CPU of {name}, forwarded unchanged", 1e3 * cpu_s(gateway, content), "ms",
+                "with a key put in", 1e3 * cpu_s(rewriting, content),
+            )
+            for name, content in list(contents.items())[1:]
         ]  # fmt: skip
     return [
         *cpu,

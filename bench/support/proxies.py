@@ -11,7 +11,7 @@ import httpx
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 EVENTS = 20
@@ -32,12 +32,17 @@ async def _health(_request: Request) -> Response:
     return Response()
 
 
+async def _models(_request: Request) -> Response:
+    return JSONResponse({"data": [{"id": "m", "root": "m"}]})
+
+
 def upstream() -> Starlette:
     """Return the upstream."""
     return Starlette(
         routes=[
             Route("/v1/chat/completions", _events, methods=["POST"]),
             Route("/health", _health),
+            Route("/v1/models", _models),
         ]
     )
 
