@@ -99,6 +99,7 @@ live: $(DEV)
 # with the prompts that a vLLM of `make live` makes of chats.
 oracle: $(DEV)
 	$(BIN)/python -m tests.oracle $(ARGS)
+	$(BIN)/python -m tests.oracle.processed
 	$(BIN)/python -m tests.oracle.templates
 	$(BIN)/python -m pytest -q tests/unit/mmhash/prompts/test_vllm_prompts.py
 

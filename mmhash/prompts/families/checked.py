@@ -21,6 +21,8 @@ _QWEN: _Texts = {
 }
 _QWEN_AUDIO = "<|audio_start|><|audio_pad|><|audio_end|>"
 _GLM: _Texts = {"image": "<|begin_of_image|><|image|><|end_of_image|>"}
+_GEMMA: _Texts = {"image": "<image_soft_token>", "video": "<|video|>"}
+_MINICPM: _Texts = {"image": "<|image_pad|>", "video": "<|video_pad|>"}
 
 # vLLM's processor for models of transformers writes nothing into such prompts.
 _NO_TEXT: _Texts = {"image": ""}
@@ -30,22 +32,29 @@ _VLLM: dict[str, _Texts] = {
     "aya_vision": _NO_TEXT,
     "cohere2_vision": _NO_TEXT,
     "cohere_compass": {"image": "<|VISION_START|><|IMAGE_PAD|><|VISION_END|>"},
-    "cosmos3_edge": {"image": _QWEN["image"]},
     "deepseek_vl": _NO_TEXT,
     "deepseek_vl_hybrid": _NO_TEXT,
+    "diffusion_gemma": _GEMMA,
+    "emu3": _NO_TEXT,
     "exaone4_5": {
         "image": "<vision><|image_pad|></vision>",
         "video": "<vision><|video_pad|></vision>",
     },
+    "gemma4": {**_GEMMA, "audio": "<audio_soft_token>"},
+    "gemma4_unified": _GEMMA,
     "glm5_next": _GLM,
     "glm_ocr": _GLM,
     "glmasr": {"audio": "<|begin_of_audio|><|pad|><|end_of_audio|>"},
     "got_ocr2": _NO_TEXT,
+    "hunyuan_vl": _NO_TEXT,
     "hyperclovax_vision_v2": {"image": "", "video": ""},
     "janus": _NO_TEXT,
     "kimi_k25": _NO_TEXT,
     "lfm2_vl": {"image": "<image>"},
     "lighton_ocr": _NO_TEXT,
+    "minicpmv4_6": _MINICPM,
+    "minicpmv4_7": _MINICPM,
+    "minimax_m3_vl": {"image": "]<]image[>["},
     "ovis2": _NO_TEXT,
     "paddleocr_vl": {"image": "<|IMAGE_START|><|IMAGE_PLACEHOLDER|><|IMAGE_END|>"},
     "qwen2_5_omni": {
@@ -58,6 +67,7 @@ _VLLM: dict[str, _Texts] = {
     "qwen3_asr": {"audio": _QWEN_AUDIO},
     "qwen3_omni_moe": {**_QWEN, "audio": _QWEN_AUDIO},
     "qwen4_exp": _QWEN,
+    "step3p7": {"image": "<im_patch>"},
     "t5gemma2": _NO_TEXT,
     "video_llama_3": _NO_TEXT,
     "vipllava": _NO_TEXT,

@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from mmhash.engines.vllm.media import SCOPES
+from mmhash.errors import InputValueError
 from mmhash.prompts.families import checked
 from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
 from mmhash.prompts.families.processor_options import read_options
@@ -59,6 +60,8 @@ class Processed(Family):
         placeholder = self.placeholders().get(modality)
         if placeholder is None:
             raise UnknownModelError(f"{modality} items of this model are not planned")
+        if modality == "video" and size.height in {1, 3}:
+            raise InputValueError("engines take the rows of such a video for its channels")
         read_options(options, SCOPES[modality], ())
         return Question(
             modality,

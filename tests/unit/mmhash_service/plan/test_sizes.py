@@ -10,6 +10,7 @@ import httpx
 import pytest
 from PIL import Image
 
+from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.http.app import create_app
 from mmhash_service.settings import ModelSource, Settings
 from tests.support import in_process, processed_models
@@ -24,25 +25,34 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     checked = processed_models.write_paddleocr(folder / "checked")
     source = ModelSource(path=hostile, unchecked=True, trust_remote_code=True)
     settings = Settings(models={"hostile": source, "checked": checked})
-    with in_process.running(create_app(settings)) as server:
+    gateway = GatewaySettings(worker_list=["http://127.0.0.1:9,engine=vllm@0.32.0"])
+    with in_process.running(create_app(settings, gateway)) as server:
         yield server.client
 
 
-def plan(client: httpx.Client, model: str, *sizes: tuple[int, int]) -> httpx.Response:
+def chat(model: str, *sizes: tuple[int, int]) -> dict[str, Any]:
     content: list[dict[str, Any]] = [{"type": "text", "text": "Compare these."}]
     for size in sizes:
         buffer = io.BytesIO()
         Image.new("RGB", size).save(buffer, "PNG")
         url = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
         content.append({"type": "image_url", "image_url": {"url": url}})
-    request = {"model": model, "messages": [{"role": "user", "content": content}]}
+    return {"model": model, "messages": [{"role": "user", "content": content}]}
+
+
+def plan(client: httpx.Client, model: str, *sizes: tuple[int, int]) -> httpx.Response:
+    request = chat(model, *sizes)
     return client.post("/plan", json=request, params={"model": model, "engine": "vllm@0.32.0"})
+
+
+def route(client: httpx.Client, model: str, size: tuple[int, int]) -> dict[str, Any]:
+    return client.post("/route", json=chat(model, size)).json()
 
 
 def test_each_size_is_asked_for_once(client: httpx.Client) -> None:
     asked = count(client, "mmhash_memo_lookups_total", kind="expansion", source="miss")
     for _ in range(2):
-        items = plan(client, "checked", (640, 360), (640, 360), (300, 900)).json()["items"]
+        items = plan(client, "checked", (644, 360), (644, 360), (300, 900)).json()["items"]
         assert [item["grid"] for item in items] == [[1, 26, 46], [1, 26, 46], [1, 64, 22]]
     now = count(client, "mmhash_memo_lookups_total", kind="expansion", source="miss")
     assert now - asked == 2
@@ -62,6 +72,13 @@ def test_a_processor_that_fails_is_a_problem_of_one_request(
     failed = plan(client, "hostile", (width, 5))
     assert failed.json()["type"] == f"urn:mmhash:problem:{problem}"
     assert plan(client, "hostile", (9, 5)).status_code == 200
+
+
+def test_a_request_whose_processor_fails_is_routed_by_load(client: httpx.Client) -> None:
+    planned, unplanned = route(client, "checked", (646, 360)), route(client, "hostile", (KILLED, 5))
+    assert planned["plan"]["tokens"] > 299
+    assert unplanned["plan"] is None
+    assert [worker["url"] for worker in unplanned["workers"]] == ["http://127.0.0.1:9"]
 
 
 def test_a_hanging_processor_stalls_no_other_request(client: httpx.Client) -> None:
