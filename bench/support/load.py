@@ -4,6 +4,7 @@
 """
 
 import http.client
+import itertools
 import json
 import os
 import select
@@ -12,7 +13,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 MIB = 1 << 20
@@ -32,9 +34,15 @@ def load(
     seconds: float,
     *,
     chunked: bool = False,
+    bodies: str = "",
+    media_type: str = "application/octet-stream",
 ) -> dict[str, Any]:
-    """Send bodies of one size on several connections; return the count, seconds and median."""
-    return _in_a_process("load", address, path, nbytes, connections, seconds, chunked)  # type: ignore[no-any-return]
+    """Send bodies of one size on several connections; return the count, seconds and percentiles.
+
+    The file `bodies` has bodies of that size one after the other, which are sent in turn.
+    """
+    options = (address, path, nbytes, connections, seconds, chunked, bodies, media_type)
+    return _in_a_process("load", *options)  # type: ignore[no-any-return]
 
 
 def probe(port: int, seconds: float, path: str = "/health") -> list[float]:
@@ -50,7 +58,9 @@ def _in_a_process(task: str, *arguments: Any) -> Any:
 class _Connection:
     """One keep-alive connection that sends a body, waits for the response, and starts again."""
 
-    def __init__(self, address: Address, head: bytes, file: int, nbytes: int) -> None:
+    def __init__(
+        self, address: Address, head: bytes, file: int, nbytes: int, offsets: Iterator[int]
+    ) -> None:
         if isinstance(address, str):
             self.socket = socket.socket(socket.AF_UNIX)
             self.socket.connect(address)
@@ -58,12 +68,13 @@ class _Connection:
             self.socket = socket.create_connection(("127.0.0.1", address))
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setblocking(False)
-        self._head, self._file, self._nbytes = head, file, nbytes
+        self._head, self._file, self._nbytes, self._offsets = head, file, nbytes, offsets
         self.begin()
 
     def begin(self) -> None:
         self.started = time.perf_counter()
         self._sent = -len(self._head)
+        self._offset = next(self._offsets)
         self._response = b""
 
     def send(self) -> bool:
@@ -74,7 +85,9 @@ class _Connection:
             while 0 <= self._sent < self._nbytes:
                 # From the page cache: the load should cost as little as possible.
                 count = min(MIB, self._nbytes - self._sent)
-                self._sent += os.sendfile(self.socket.fileno(), self._file, self._sent, count)
+                self._sent += os.sendfile(
+                    self.socket.fileno(), self._file, self._offset + self._sent, count
+                )
         except BlockingIOError:
             pass
         return self._sent == self._nbytes
@@ -94,26 +107,34 @@ class _Connection:
 
 
 def _generate(  # noqa: PLR0917  (the arguments of `load`)
-    address: Address, path: str, nbytes: int, connections: int, seconds: float, chunked: bool
+    address: Address,
+    path: str,
+    nbytes: int,
+    connections: int,
+    seconds: float,
+    chunked: bool,
+    bodies: str,
+    media_type: str,
 ) -> dict[str, Any]:
     """Do the work of `load`."""
-    body = os.urandom(nbytes)
+    body = Path(bodies).read_bytes() if bodies else os.urandom(nbytes)
     framing = f"Content-Length: {nbytes}"
     if chunked:
         framing = "Transfer-Encoding: chunked"
         chunks = [body[start : start + _CHUNK] for start in range(0, nbytes, _CHUNK)]
         body = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in [*chunks, b""])
     head = (
-        f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/octet-stream\r\n"
-        f"{framing}\r\n\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: {media_type}\r\n{framing}\r\n\r\n"
     ).encode()
     file = os.memfd_create("body")
     os.write(file, body)
-    nbytes = len(body)
+    if chunked:
+        nbytes = len(body)
+    offsets = itertools.cycle(range(0, len(body), nbytes))
     poll = select.epoll()
     by_file = {}
     for _ in range(connections):
-        connection = _Connection(address, head, file, nbytes)
+        connection = _Connection(address, head, file, nbytes, offsets)
         by_file[connection.socket.fileno()] = connection
         poll.register(connection.socket.fileno(), select.EPOLLOUT)
     times: list[float] = []
@@ -138,7 +159,12 @@ def _generate(  # noqa: PLR0917  (the arguments of `load`)
                 continue
             connection.begin()
             poll.modify(number, select.EPOLLIN if connection.send() else select.EPOLLOUT)
-    return {"requests": len(times), "seconds": last - start, "p50": statistics.median(times)}
+    return {"requests": len(times), "seconds": last - start, **percentiles(times)}
+
+
+def percentiles(times: list[float]) -> dict[str, float]:
+    """Return the median and the 99th percentile."""
+    return {"p50": statistics.median(times), "p99": sorted(times)[int(0.99 * len(times))]}
 
 
 def _request_health(port: int, seconds: float, path: str) -> list[float]:

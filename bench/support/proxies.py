@@ -1,11 +1,13 @@
 """An upstream that streams events, and the plain proxy that bench/gateway.py compares with.
 
 python -m bench.support.proxies upstream PORT
+python -m bench.support.proxies answers PORT
 python -m bench.support.proxies plain PORT URL
 """
 
 import sys
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import uvicorn
@@ -13,6 +15,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 EVENTS = 20
 _EVENT = b'data: {"choices": [{"index": 0, "delta": {"content": "token"}}]}\n\n'
@@ -26,6 +29,20 @@ async def _events(request: Request) -> Response:
             yield _EVENT
 
     return StreamingResponse(events(), media_type="text/event-stream")
+
+
+_MODELS = b'{"object": "list", "data": [{"id": "tiny", "root": "tiny"}]}'
+
+
+async def answers(scope: Scope, receive: Receive, send: Send) -> None:
+    """Read a request, and answer it at once, as a list of models for what asks for one."""
+    if scope["type"] != "http":
+        return
+    while (await receive()).get("more_body"):
+        pass
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(_MODELS))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": _MODELS})
 
 
 async def _health(_request: Request) -> Response:
@@ -65,5 +82,7 @@ def plain(url: str) -> Starlette:
 
 if __name__ == "__main__":
     kind, port, *rest = sys.argv[1:]
-    app = upstream() if kind == "upstream" else plain(*rest)
+    app: Any = answers
+    if kind != "answers":
+        app = upstream() if kind == "upstream" else plain(*rest)
     uvicorn.run(app, port=int(port), loop="uvloop", http="httptools", access_log=False)

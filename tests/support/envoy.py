@@ -81,6 +81,15 @@ def _endpoints(addresses: Sequence[str]) -> list[Any]:
 @contextmanager
 def envoy_with(configuration: Configuration, folder: Path) -> Iterator[httpx.Client]:
     """Run an Envoy, and return a client of it."""
+    with envoy_process(configuration, folder) as (_, client):
+        yield client
+
+
+@contextmanager
+def envoy_process(
+    configuration: Configuration, folder: Path
+) -> Iterator[tuple[subprocess.Popen[bytes], httpx.Client]]:
+    """Run an Envoy, and return its process and a client of it."""
     ENVOY.build_or_skip()
     file = folder / f"envoy-{configuration.port}.yaml"
     file.write_text(yaml.safe_dump(configuration.document))
@@ -99,7 +108,7 @@ def envoy_with(configuration: Configuration, folder: Path) -> Iterator[httpx.Cli
             log_file = file.with_suffix(".log")
             wait_until(lambda: process.poll() is not None or _responds(client))
             assert process.poll() is None, log_file.read_text()
-            yield client
+            yield process, client
     finally:
         process.terminate()
         process.wait()
