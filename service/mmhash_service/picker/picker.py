@@ -38,6 +38,8 @@ _MAX_ENDPOINTS = 4
 # The body, its text without callers' hashes, and the text with the picker's.
 _COPIES = 3
 
+_PEERS = frozenset(name.encode() for name in PEER_HEADERS)
+
 _TEST_SELECTION = "test-epp-endpoint-selection"
 
 # The modes in which Envoy sends the whole body before it forwards any of it.
@@ -227,7 +229,7 @@ class Picker:
 
     def _removed(self, request: Request) -> list[bytes]:
         """Return the headers that a worker is not to get."""
-        removed = [name for name, _ in request.scope["headers"] if name.decode() in PEER_HEADERS]
+        removed = [name for name, _ in request.scope["headers"] if name in _PEERS]
         if self._resources.settings.api_key_digests and not self._authorization:
             removed.append(b"authorization")
         return removed
