@@ -39,6 +39,9 @@ from tests.support.kv_publisher import Publisher, removed, stored
 NAME = "tiny"
 SPELLING = f"{ENGINE}@{RELEASE}"
 
+# As vLLM names the images of a request without names, which is how the gateway forwards one.
+_NAMED: dict[str, Any] = {"block_size": BLOCK_SIZE, "hashes": "engine"}
+
 _FORK = multiprocessing.get_context("fork")  # the plans are shared
 
 
@@ -75,7 +78,7 @@ class Plans(NamedTuple):
     def find(self, chat: _Chat, body: bytes) -> Plan:
         """Return the plan of a request; sglang-router drops its `user`."""
         plan = self.by_user.get(chat.user)
-        return plan or self.model.plan(json.loads(body), SPELLING, block_size=BLOCK_SIZE)
+        return plan or self.model.plan(json.loads(body), SPELLING, **_NAMED)
 
 
 class _Server:
@@ -248,9 +251,7 @@ def plan_all(requests: Sequence[trace.Request]) -> Plans:
     """Return the plans of requests, as vLLM would compute them."""
     model = Model.load(Environment(ENGINE, RELEASE).model(MODEL))
     plans = {
-        user_of(one): model.plan(
-            openai_request(one, NAME, letters_per_token=1), SPELLING, block_size=BLOCK_SIZE
-        )
+        user_of(one): model.plan(openai_request(one, NAME, letters_per_token=1), SPELLING, **_NAMED)
         for one in requests
     }
     return Plans(model, plans)
