@@ -139,6 +139,8 @@ class ChatTemplate:
             self.variables = frozenset(meta.find_undeclared_variables(tree))
             self._content_loops = _ContentLoops.find(tree)
             self._template = _ENVIRONMENT.from_string(tree)
+            # Each rendering copies them; a plain dict is copied faster than jinja's chain of two.
+            self._template.globals = dict(self._template.globals)
         except _FAILURES as error:
             raise UnknownModelError(f"the chat template is not usable: {_reason(error)}") from error
 

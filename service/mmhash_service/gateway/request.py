@@ -215,7 +215,8 @@ async def plan_for_workers(
     Media at URLs has no size unless it is fetched. A prompt is matched where it is planned: one of
     120 000 blocks takes some milliseconds.
     """
-    steps = _Steps(context, model, naming, request, find_matches, fetches)
+    options = _plan_options(context, naming)
+    steps = _Steps(context, model, naming, options, request, find_matches, fetches)
     if request.is_light and model.has_known_expressions:
         opened = steps.open()
         is_short = request.document.text_size <= _SHORT_TEXT
@@ -253,6 +254,7 @@ class _Steps(NamedTuple):
     context: RequestContext
     model: "Model"
     naming: Naming
+    options: PlanOptions
     request: RoutedRequest
     find_matches: FindMatches
     fetches: bool
@@ -285,24 +287,6 @@ class _Steps(NamedTuple):
         """Return what a plan needs of the media."""
         return PLAN_NEEDS._replace(naming=opened.file_naming(self.options))
 
-    @property
-    def options(self) -> PlanOptions:
-        engine = self.naming.engine
-        # Tags vouch for the hashes in a request.
-        hashes = self.naming.hashes if self.context.signer is None else "key"
-        return PlanOptions(
-            hashes=hashes,
-            model_id=engine.model_id,
-            tenant=self.context.tenant_secret,
-            block_size=engine.block_size,
-            block_algorithm=engine.block_algorithm,
-            seed=engine.seed,
-            lora=self.naming.lora,
-            lora_path=self.naming.lora_path,
-            server=engine.server,
-            mm_hasher_algorithm=engine.mm_hasher_algorithm,
-        )
-
     def finish(self, opened: OpenedPlan) -> Planned:
         engine = self.naming.engine
         plan = plan_opened(
@@ -314,6 +298,23 @@ class _Steps(NamedTuple):
         unnamed = name_blocks(plan, engine.tokens_per_block)
         matched = self.find_matches(plan.event_ids, engine.tokens_per_block)
         return Planned(plan, opened.request.write(), unnamed, matched)
+
+
+def _plan_options(context: RequestContext, naming: Naming) -> PlanOptions:
+    engine = naming.engine
+    return PlanOptions(
+        # Tags vouch for the hashes in a request.
+        hashes=naming.hashes if context.signer is None else "key",
+        model_id=engine.model_id,
+        tenant=context.tenant_secret,
+        block_size=engine.block_size,
+        block_algorithm=engine.block_algorithm,
+        seed=engine.seed,
+        lora=naming.lora,
+        lora_path=naming.lora_path,
+        server=engine.server,
+        mm_hasher_algorithm=engine.mm_hasher_algorithm,
+    )
 
 
 def _tags(context: RequestContext, plan: Plan, opened: OpenedPlan) -> list[str]:

@@ -36,6 +36,8 @@ def measure(
 
 def questions_of(context: RequestContext, opened: OpenedPlan, media: Resolved) -> list[Question]:
     """Return what the processor has to be asked: nothing if the sizes are known to the model."""
+    if opened.model.files.model_processor is None:
+        return []
     try:
         return opened.questions(measure(context, opened, media))
     except MMHashError as error:
