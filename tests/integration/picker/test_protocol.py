@@ -11,6 +11,7 @@ import grpc
 import httpx
 import pytest
 import trustme
+from blake3 import blake3
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from PIL import Image
 
@@ -230,6 +231,41 @@ def test_headers_that_the_gateway_refuses_are_refused(
     client: httpx.Client, headers: dict[str, str], status: int
 ) -> None:
     assert client.post(PATH, json=CHAT, headers=headers).status_code == status
+
+
+def test_keys_of_clients_and_of_workers(
+    tmp_path: Path, fleet: list[EngineProcess], endpoints: list[str]
+) -> None:
+    keys = {"api_key_digests": [blake3(b"client").hexdigest()]}
+    with (
+        picker_for([fleet[0].url], settings=keys) as picker,
+        envoy_with(Configuration(endpoints, picker.endpoint), tmp_path) as client,
+    ):
+        refused = client.post(PATH, json=CHAT, headers={"authorization": "Bearer other"})
+        assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
+        seen = client.post(PATH, json=CHAT, headers={"authorization": "Bearer client"}).json()
+        assert not header(seen, "authorization")
+    key = {"gateway.worker_api_key": "engine"}
+    with (
+        picker_for([fleet[0].url], settings=key) as picker,
+        envoy_with(Configuration(endpoints, picker.endpoint), tmp_path) as client,
+    ):
+        seen = client.post(PATH, json=CHAT, headers={"authorization": "Bearer client"}).json()
+        assert header(seen, "authorization") == ["Bearer engine"]
+
+
+def test_a_retry_goes_to_a_worker_of_the_same_engine(
+    tmp_path: Path, fleet: list[EngineProcess], endpoints: list[str]
+) -> None:
+    """Another engine takes hashes in other fields."""
+    workers = [f"{fleet[0].url},engine=vllm@0.32.0", f"{fleet[1].url},engine=sglang@0.5.23"]
+    with (
+        picker_for(workers) as picker,
+        envoy_with(Configuration(endpoints, picker.endpoint), tmp_path) as client,
+    ):
+        for _ in range(4):
+            seen = client.post(PATH, json=CHAT).json()
+            assert header(seen, DESTINATION) == [endpoints[int(seen["worker"][1])]]
 
 
 # Conformance tests.

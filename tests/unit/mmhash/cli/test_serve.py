@@ -48,6 +48,22 @@ def test_of_several_values_of_a_setting_the_last_counts(served: list[Settings]) 
     assert (settings.port, settings.url_hosts, settings.grace_s) == (2, ("b",), 1)
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--worker", "http://name:1"], "worker http://name:1: Envoy knows workers by their addr"),
+        (
+            ["--worker", "http://[::1]:1", "--set", "uds=/tmp/socket"],
+            "uds: Envoy reaches the picker",
+        ),
+        ([], "no workers"),
+    ],
+)
+def test_a_picker_that_envoy_could_not_use_does_not_start(options: list[str], problem: str) -> None:
+    done = CliRunner().invoke(app, ["picker", *options])
+    assert problem in str(done.exception)
+
+
 def test_what_is_missing_or_wrong_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MMHASH_PORT", "secret")
     code = "import sys; sys.argv[1:] = ['serve']\n{}\nfrom mmhash.cli import main; main()"

@@ -25,6 +25,8 @@ from mmhash_service.settings import Settings
         {"worker_api_key": "hunter2\r\nX-Mmhash-Tenant: acme"},
         {"worker_api_key": "hun\x00ter2"},
         {"worker_api_key": "hun\x7fter2"},
+        {"picker_certificate": __file__},
+        {"picker_certificate": __file__, "picker_key": "/nowhere"},
         {"unknown": 1},
     ],
 )
