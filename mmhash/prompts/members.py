@@ -1,6 +1,6 @@
 """Members of a request, each read with its type checked: another one is an error that names it."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from mmhash.errors import InputValueError
@@ -47,8 +47,20 @@ def read_template_kwargs(body: Mapping[str, Any], refused: Collection[str]) -> d
     return given
 
 
+def completion_prompts(
+    body: Mapping[str, Any], encode: Callable[[str], list[int]]
+) -> list[list[int]]:
+    """Return the ids of each prompt of a completion: a text, token ids, or a list of either."""
+    prompt = body.get("prompt")
+    if isinstance(prompt, list) and prompt and all(isinstance(one, str) for one in prompt):
+        return [encode(one) for one in prompt]
+    if isinstance(prompt, list) and prompt and all(isinstance(one, list) for one in prompt):
+        return [check_ids("prompt", one) for one in prompt]
+    return [encode(prompt) if isinstance(prompt, str) else check_ids("prompt", prompt)]
+
+
 def check_ids(name: str, value: Any) -> list[int]:
-    """Return a list of token ids; anything else, such as a batch, is an error."""
+    """Return a list of token ids; anything else is an error."""
     if not isinstance(value, list) or not all(type(one) is int for one in value):
         raise InputValueError(f"{name} is a text or a list of token ids, for one prompt")
     return value

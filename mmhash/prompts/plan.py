@@ -45,7 +45,10 @@ class PlannedItem:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Plan:
-    """The ids of a prompt, its items, and the keys of its blocks."""
+    """The ids of a prompt, its items, and the keys of its blocks.
+
+    A batch of completions has those of its prompts one after another.
+    """
 
     token_ids: list[int]
     items: list[PlannedItem]
@@ -57,6 +60,8 @@ class Plan:
     """The same, as the engine's KV events have them."""
     annotated: EngineRequest = field(compare=False)
     """The request with the hashes of its items."""
+    lengths: list[int]
+    """How many of the ids each prompt has: one number, but in a batch."""
 
     def __repr__(self) -> str:
         return (
@@ -74,8 +79,22 @@ class Plan:
         """Return the plan as JSON has it, with the items as the caller writes them."""
         return {
             "token_ids": self.token_ids,
+            "lengths": self.lengths,
             "items": items,
             "spans": [span.payload() for span in self.spans],
             "blocks": self.blocks,
             "event_ids": self.event_ids,
         }
+
+
+def join_plans(plans: list[Plan]) -> Plan:
+    """Return the plan of a batch, from those of its prompts, which have no items."""
+    return Plan(
+        [one for plan in plans for one in plan.token_ids],
+        [],
+        [],
+        blocks=[one for plan in plans for one in plan.blocks],
+        event_ids=[one for plan in plans for one in plan.event_ids],
+        annotated=plans[0].annotated,
+        lengths=[len(plan.token_ids) for plan in plans],
+    )

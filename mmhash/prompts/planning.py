@@ -19,12 +19,12 @@ from mmhash.errors import InputTypeError, InputValueError, LimitError
 from mmhash.framing import frame
 from mmhash.prompts import sglang_prompts, vllm_prompts
 from mmhash.prompts.expansion import expand, questions
-from mmhash.prompts.families.family import PlacedItem
+from mmhash.prompts.families.family import MAX_TOKENS, PlacedItem
 from mmhash.prompts.file_names import FileNaming
 from mmhash.prompts.media import Media, MediaReader
 from mmhash.prompts.members import read_object, read_text
 from mmhash.prompts.options import PlanOptions
-from mmhash.prompts.plan import Plan, PlannedItem
+from mmhash.prompts.plan import Plan, PlannedItem, join_plans
 from mmhash.prompts.processor.messages import Question
 from mmhash.requests import (
     Document,
@@ -51,10 +51,10 @@ BLOCK_SIZES = {"vllm": 16, "sglang": 1}
 class _Rules(Protocol):
     """An engine's own rules: its ids before expansion, and the ranges that it names by an item."""
 
-    def token_ids(
+    def prompts(
         self, model: "Model", request: EngineRequest, release: str, options: PlanOptions
-    ) -> list[int]:
-        """Return the ids of a request before its placeholders are expanded."""
+    ) -> list[list[int]]:
+        """Return the ids of each prompt before its placeholders are expanded."""
 
     def ranges(self, item: PlacedItem) -> list[tuple[int, int]]:
         """Return the ranges of the prompt that are named by the item."""
@@ -154,12 +154,26 @@ def open_document(request: Mapping[str, Any] | bytes | str, form: Form | None) -
 
 def _plan(opened: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> Plan:
     model, request = opened.model, opened.request
+    rules = _RULES[request.engine.name]
+    prompts = rules.prompts(model, request, request.release, options)
+    plans = [_plan_prompt(opened, prompt, media, options) for prompt in prompts]
+    if len(plans) == 1:
+        return plans[0]
+    if sum(len(plan.token_ids) for plan in plans) > MAX_TOKENS:
+        raise LimitError(f"the prompts have more than {MAX_TOKENS} tokens")
+    return join_plans(plans)
+
+
+def _plan_prompt(
+    opened: OpenedPlan, prompt: list[int], media: Sequence[Media], options: PlanOptions
+) -> Plan:
+    model, request = opened.model, opened.request
     engine, release = request.engine, request.release
     rules = _RULES[engine.name]
     family = model.family(engine.name, release)
     expanded = expand(
         family,
-        rules.token_ids(model, request, release, options),
+        prompt,
         [(source.modality, one.size) for source, one in zip(opened.sources, media, strict=True)],
         read_object(request.members, "mm_processor_kwargs"),
     )
@@ -213,6 +227,7 @@ def _plan(opened: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> P
         blocks=blocks.blocks,
         event_ids=blocks.event_ids,
         annotated=request,
+        lengths=[len(expanded.token_ids)],
     )
 
 

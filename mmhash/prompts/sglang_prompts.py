@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mmhash.engines.options import SGLANG_OPTIONS
@@ -11,6 +12,7 @@ from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import PlacedItem
 from mmhash.prompts.members import (
     check_ids,
+    completion_prompts,
     read_object,
     read_switch,
     read_template_kwargs,
@@ -47,25 +49,33 @@ _ADAPTER = re.compile(r":(?!//)")
 _MEMBERS = ("tool_call_id", "name", "phase", "reasoning_content", "tool_calls", "prefix")
 
 
-def token_ids(
+def prompts(
     model: "Model", request: EngineRequest, release: str, options: PlanOptions
-) -> list[int]:
-    """Return the ids of a request before its placeholders are expanded."""
+) -> list[list[int]]:
+    """Return the ids of each prompt before its placeholders are expanded."""
     body, form = request.members, request.document.form
     # Pages are named with an adapter's id, which each server draws; a session adds its own tokens.
     # The engine overlooks mm_processor_kwargs for the families that have plans.
     for name in ("lora_path", "session_params", "mm_processor_kwargs"):
         refuse(body, name)
+    encode = partial(model.encode, add_special_tokens=True, tenant=options.tenant)
     if form == "completions":
-        raise UnplannedError("no plan for SGLang's completions")
+        refuse(body, "suffix")
+        _refuse_adapter(body)
+        return completion_prompts(body, encode)
     if form == "generate":
         ids, text = body.get("input_ids"), body.get("text")
         if ids is None and isinstance(text, str):
-            return model.encode(text, add_special_tokens=True, tenant=options.tenant)
+            return [encode(text)]
         if text is not None and request.places:  # ids come first, but not in every processor
             raise UnplannedError("no plan for media beside both text and input_ids")
-        return check_ids("input_ids", ids)
-    return _of_chat(model, request, release, options)
+        return [check_ids("input_ids", ids)]
+    return [_of_chat(model, request, release, options)]
+
+
+def _refuse_adapter(body: Mapping[str, Any]) -> None:
+    if isinstance(served := body.get("model"), str) and _ADAPTER.search(served):
+        raise UnplannedError("no plan for a request with an adapter")
 
 
 def _of_chat(
@@ -73,8 +83,7 @@ def _of_chat(
 ) -> list[int]:
     body, form = request.members, request.document.form
     refuse(body, "input_ids")
-    if isinstance(served := body.get("model"), str) and _ADAPTER.search(served):
-        raise UnplannedError("no plan for a request with an adapter")
+    _refuse_adapter(body)
     template = model.template(options.chat_template, with_tools=False)
     content_format = template.content_format("sglang", release)
     if request.places and content_format == "string":

@@ -4,12 +4,13 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mmhash.engines.vllm.releases import strips_billing
 from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import Modality, PlacedItem, Placeholder
-from mmhash.prompts.members import check_ids, read_switch, read_template_kwargs, refuse
+from mmhash.prompts.members import completion_prompts, read_switch, read_template_kwargs, refuse
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.templates import NOT_PASSED, OWN_ARGUMENTS
 from mmhash.requests import EngineRequest, MediaPart, UnplannedError
@@ -51,10 +52,10 @@ _TOOL = ("function", "type")
 _FUNCTION = ("name", "description", "parameters", "strict")
 
 
-def token_ids(
+def prompts(
     model: "Model", request: EngineRequest, release: str, options: PlanOptions
-) -> list[int]:
-    """Return the ids of a request before its placeholders are expanded."""
+) -> list[list[int]]:
+    """Return the ids of each prompt before its placeholders are expanded."""
     body, form = request.members, request.document.form
     if form == "completions":
         return _of_completion(model, body, options.tenant)
@@ -91,7 +92,7 @@ def token_ids(
         tools=tools,
     )
     add_special_tokens = read_switch(body, "add_special_tokens", default=False)
-    return model.encode(text, add_special_tokens=add_special_tokens, tenant=options.tenant)
+    return [model.encode(text, add_special_tokens=add_special_tokens, tenant=options.tenant)]
 
 
 def ranges(item: PlacedItem) -> list[tuple[int, int]]:
@@ -99,16 +100,14 @@ def ranges(item: PlacedItem) -> list[tuple[int, int]]:
     return [(item.start, item.end)]
 
 
-def _of_completion(model: "Model", body: Mapping[str, Any], tenant: bytes | None) -> list[int]:
+def _of_completion(
+    model: "Model", body: Mapping[str, Any], tenant: bytes | None
+) -> list[list[int]]:
     for name in ("truncate_prompt_tokens", "suffix", "prompt_embeds"):
         refuse(body, name)
-    prompt = body.get("prompt")
-    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
-        (prompt,) = prompt  # many clients always send a list of prompts
-    if isinstance(prompt, str):
-        add_special_tokens = read_switch(body, "add_special_tokens", default=True)
-        return model.encode(prompt, add_special_tokens=add_special_tokens, tenant=tenant)
-    return check_ids("prompt", prompt)
+    add_special_tokens = read_switch(body, "add_special_tokens", default=True)
+    encode = partial(model.encode, add_special_tokens=add_special_tokens, tenant=tenant)
+    return completion_prompts(body, encode)
 
 
 def _ordered(value: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:

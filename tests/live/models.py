@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from tests.live.tiny import COMMON, TINY, Tiny
 
-RECIPE = 4
+RECIPE = 5
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
@@ -27,6 +27,7 @@ CHAT_TEMPLATE = (
 
 # That of running engines: it shows all that they pass to it.
 SHOWING_TEMPLATE = (
+    "{% if nonce is defined %}{{ nonce }}{% endif %}"
     "{% if tools %}<|im_start|>tools\n{{ tools | tojson }}<|im_end|>\n{% endif %}"
     "{% if reasoning_effort is defined %}<|im_start|>effort {{ reasoning_effort }}\n{% endif %}"
     "{% if enable_thinking is defined %}<|im_start|>thinking {{ enable_thinking }}\n{% endif %}"

@@ -56,6 +56,11 @@ class Random(random.Random):
         Image.fromarray(noise).save(buffer, self.choice(("PNG", "BMP")))
         return base64.b64encode(buffer.getvalue()).decode()
 
+    def template_kwargs(self) -> Json:
+        """Return variables of the template, one of which makes each prompt begin like no other."""
+        thinking = self.maybe(lambda: {"enable_thinking": False}, 0.1)
+        return {"chat_template_kwargs": {"nonce": secrets.token_hex(8), **thinking}}
+
     def names(self) -> list[str]:
         """Return the names of some tools."""
         return [f"tool_{n}" for n in range(self.randrange(4))]
@@ -77,7 +82,7 @@ def messages(rng: Random) -> Json:
         kinds: tuple[Json, ...] = ({"type": "disabled"}, {"type": "adaptive"})
         body |= rng.maybe(lambda: {"thinking": rng.choice(kinds)}, 0.3)
         body |= rng.maybe(lambda: {"cache_salt": secrets.token_hex(8)}, 0.2)
-        body |= rng.maybe(lambda: {"chat_template_kwargs": {"enable_thinking": False}}, 0.1)
+        body |= rng.template_kwargs()
         if names:
             body["messages"] += rng.maybe(lambda: {"x": _tool_change(rng, names)}, 0.2).values()
     return body
@@ -222,7 +227,7 @@ def responses(rng: Random) -> Json:
     efforts = ("none", "minimal", "low", "high", None)
     body |= rng.maybe(lambda: {"reasoning": {"effort": rng.choice(efforts)}}, 0.3)
     body |= rng.maybe(lambda: {"cache_salt": secrets.token_hex(8)}, 0.2)
-    return body | rng.maybe(lambda: {"chat_template_kwargs": {"enable_thinking": False}}, 0.1)
+    return body | rng.template_kwargs()
 
 
 def _items(rng: Random, names: list[str]) -> list[Json]:
@@ -362,6 +367,7 @@ def chat(rng: Random) -> Json:
         body["tools"] = [_chat_tool(rng, name) for name in names]
         body |= rng.maybe(lambda: {"tool_choice": rng.choice(("auto", "none"))})
     body |= rng.maybe(lambda: {"reasoning_effort": rng.choice(("none", "low", "high"))}, 0.3)
+    body |= rng.template_kwargs()
     body |= rng.maybe(lambda: {"cache_salt": secrets.token_hex(8)}, 0.2)
     return body | rng.maybe(lambda: {"temperature": 0.5, "user": "u", "unknown": 1}, 0.2)
 
@@ -413,3 +419,15 @@ def _chat_tool(rng: Random, name: str) -> Json:
     rng.shuffle(members)
     deferred = rng.maybe(lambda: {"defer_loading": rng.random() < 0.5}, 0.2)
     return {"type": "function", "function": dict(members), **deferred}
+
+
+def completions(rng: Random) -> Json:
+    """Return a completion (OpenAI): a prompt or a batch, of texts or of token ids."""
+    count = rng.choice((1, 1, 2, 5))
+    prompts: list[Any] = [rng.text() * rng.randrange(1, 4) for _ in range(count)]
+    if rng.random() < 0.5:
+        prompts = [list(secrets.token_bytes(rng.randrange(1, 200))) for _ in range(count)]
+    body: Json = {"model": "tiny", "max_tokens": 1}
+    body["prompt"] = prompts[0] if count == 1 and rng.random() < 0.7 else prompts
+    body |= rng.maybe(lambda: {"cache_salt": secrets.token_hex(8)}, 0.2)
+    return body | rng.maybe(lambda: {"temperature": 0.5, "user": "u", "echo": False}, 0.2)

@@ -154,6 +154,10 @@ class PlanAnswer(PlannedPrompt):
     """A prompt as the engine will see it, and the request if the query asks for it."""
 
     items: list[PlannedItem]
+    lengths: list[int] = Field(
+        description="The number of tokens of each prompt: one, but for a batch of completions, "
+        "whose tokens and blocks stand one after another."
+    )
     request: dict[str, Any] | None = Field(
         default=None, description="The request with the hashes of its items."
     )

@@ -199,7 +199,7 @@ def test_media_of_generate_that_no_plan_reads_are_refused(
         {"messages": [{"content": "x"}]},
         {"messages": [{"role": "user", "content": "x"}], "chat_template": "x"},
         {"messages": [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": "x"}}]}]},
-        {"prompt": ["a", "b"]},
+        {"prompt": ["a", ["b"]]},
         {"prompt": [True]},
         {},
         _chat("data:image/png;base64,AAA"),

@@ -18,6 +18,7 @@ _VECTORS = json.loads((Path(__file__).parents[3] / "vectors" / "vllm_prompts.jso
 _CASES = _VECTORS["cases"]
 _ENGINE = f"vllm@{_VECTORS['release']}"
 _USER = {"role": "user", "content": "hi"}
+_COMPLETIONS = "/v1/completions"
 
 
 @pytest.fixture(scope="module")
@@ -193,13 +194,25 @@ def test_an_image_without_a_placeholder_in_texts_has_no_plan(tmp_path: Path) -> 
         pixtral.plan({"messages": messages}, _ENGINE, chat_template=template)
 
 
-@pytest.mark.parametrize("prompt", ["a b", [97, 32, 98]])
-def test_a_list_of_one_prompt_is_planned(model: Model, prompt: Any) -> None:
-    plan = model.plan({"prompt": [prompt]}, _ENGINE)
-    assert plan.token_ids == model.plan({"prompt": prompt}, _ENGINE).token_ids
-    for several in ([prompt, prompt], [[prompt]]):
-        with pytest.raises(InputValueError, match="for one prompt"):
-            model.plan({"prompt": several}, _ENGINE)
+@pytest.mark.parametrize("engine", [_ENGINE, "sglang@0.5.23"])
+@pytest.mark.parametrize("prompts", [["a b" * 20, "c"], [[97, 32, 98] * 9, [98] * 30, []], ["a"]])
+def test_a_batch_has_the_plans_of_its_prompts(
+    model: Model, engine: str, prompts: list[Any]
+) -> None:
+    plan = model.plan({"prompt": prompts, "cache_salt": "s"}, engine, block_size=16)
+    single = [
+        model.plan({"prompt": prompt, "cache_salt": "s"}, engine, path=_COMPLETIONS, block_size=16)
+        for prompt in prompts
+    ]
+    assert plan.lengths == [len(one.token_ids) for one in single]
+    assert plan.token_ids == [token for one in single for token in one.token_ids]
+    assert plan.blocks == [block for one in single for block in one.blocks]
+    assert plan.event_ids == [event for one in single for event in one.event_ids]
+
+
+def test_a_batch_of_batches_is_refused(model: Model) -> None:
+    with pytest.raises(InputValueError, match="token ids"):
+        model.plan({"prompt": [["a"]]}, _ENGINE)
 
 
 @pytest.mark.parametrize("kind", ["input_text", "output_text", "thinking"])
