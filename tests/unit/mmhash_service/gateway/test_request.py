@@ -106,6 +106,21 @@ def test_only_the_longest_prefix_needs_a_plan(folder: Path, hashed: list[int], p
     assert len(hashed) == 1
 
 
+def test_a_body_of_images_needs_no_thread_and_loses_callers_hashes() -> None:
+    work = ThreadPool(5.0, threads=1)
+    work.stop()  # a job would fail
+    request = chat(png(1) + bytes(200_000))
+    for add in ({}, {"uuid": "forged"}):
+        request["messages"][0]["content"][0] |= add
+        body = json.dumps(request).encode()
+        routed = asyncio.run(
+            read_request(body, "application/json", "/v1/chat/completions", work, is_prompt=True)
+        )
+        assert routed.is_light
+        assert b"forged" not in routed.text
+        assert len(routed.text) > 200_000
+
+
 def test_a_request_that_nobody_can_read_passes_and_has_no_document() -> None:
     async def read(body: bytes, path: str) -> Any:
         return await read_request(body, "application/json", path, work, is_prompt=True)
