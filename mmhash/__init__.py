@@ -74,7 +74,7 @@ __all__ = [
     "video",
 ]
 
-# Imported at first use: numpy and the hash functions take longest.
+# Imported at first use: numpy and the hash functions dominate the import time.
 _MODULES = {
     __name__: (
         "client",
@@ -119,12 +119,10 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """This package: `mmhash.digest` and `mmhash.split` are functions, not the modules of that name.
-
-    The import system sets a submodule as an attribute of its package: for these two, it must not.
-    """
+    """This package, where `mmhash.digest` and `mmhash.split` are functions, not modules."""
 
     def __setattr__(self, name: str, value: object) -> None:
+        # The import system sets each submodule as an attribute of its package.
         if not (name in {"digest", "split"} and isinstance(value, ModuleType)):
             super().__setattr__(name, value)
 

@@ -1,4 +1,4 @@
-"""`python -m mmhash`: the command line without the `mmhash` script on the path."""
+"""Runs the command line as `python -m mmhash`, where the `mmhash` script is not on the path."""
 
 from mmhash.cli import main
 

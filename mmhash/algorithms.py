@@ -1,7 +1,7 @@
-"""The table of hash algorithms: everything that differs between them is looked up here.
+"""The table of hash algorithms: every difference between algorithms is looked up here.
 
-A new algorithm is one entry of ALGORITHM_SPECS, its name in Algorithm, a state in states.py and the
-kernels cuda/NAME.cu and cuda/normalize_NAME.cu. An unknown name is an error at every lookup.
+To add an algorithm, add an entry of ALGORITHM_SPECS, its name in Algorithm, a state in states.py,
+and the kernels cuda/NAME.cu and cuda/normalize_NAME.cu.
 """
 
 from collections.abc import Callable
@@ -23,18 +23,18 @@ ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
 
 class KernelSpec(NamedTuple):
-    """Launch parameters of an algorithm's kernels, and the images for which fusing them pays."""
+    """An algorithm's launch parameters, and the images for which a fused kernel pays."""
 
     threads: int
     """Threads of a block."""
     node_size: int
-    """Bytes of scratch memory for a tile's digest or chaining value."""
+    """Bytes of scratch memory for the digest or chaining value of a tile."""
     tile_shift: int | None
-    """A tile is 2^tile_shift bytes; None: the size depends on the amount of data."""
+    """A tile is 2^tile_shift bytes. If None, the tile size depends on the amount of data."""
     fuses_partial_sectors: bool
-    """Normalising and hashing in one kernel pays for images that end within a memory sector."""
+    """A fused kernel pays even for images that end within a memory sector."""
     fuses_channels_last: bool
-    """The same for images whose channels are the last dimension."""
+    """The fused kernel also pays for images whose channels are the last dimension."""
 
 
 class AlgorithmSpec(NamedTuple):
@@ -42,9 +42,9 @@ class AlgorithmSpec(NamedTuple):
 
     digest_size: int
     new_state: Callable[[int], State]
-    """Return a new CPU state that uses this number of threads."""
+    """Return a new CPU state that uses up to `threads` threads."""
     hash_short: Callable[[FlatBuffer], bytes]
-    """Return the digest of a buffer that one thread hashes: faster than a state if it is short."""
+    """Return the digest of a buffer from one thread: faster than a state for short buffers."""
     kernels: KernelSpec
 
 
@@ -79,7 +79,7 @@ DIGEST_SIZE: dict[str, int] = {name: spec.digest_size for name, spec in ALGORITH
 
 
 def check_algorithm(name: str) -> Algorithm:
-    """Return `name` if it is an algorithm of the table; else raise an error that lists them."""
+    """Return `name` if the table has it; otherwise raise an error that lists the algorithms."""
     if not isinstance(name, str):
         raise InputTypeError(f"an algorithm is a str, not {type(name).__name__}")
     if name not in ALGORITHM_SPECS:

@@ -1,6 +1,6 @@
-"""Checks of arguments: a value is returned, or its error names the argument.
+"""Checks of arguments: each returns the value, or raises an error that names the argument.
 
-The engines' functions check lists and tokens too: engines/checks.py.
+engines/checks.py checks the lists and tokens that engines' functions take.
 """
 
 import math
@@ -11,7 +11,7 @@ from mmhash.errors import InputTypeError, InputValueError, shown
 
 
 def check_int(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
-    """Return an int within bounds; numpy's integers are some, a bool is none."""
+    """Return an int within bounds. Accept numpy's integers; refuse bools."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise InputTypeError(f"{name} is an int, not {type(value).__name__}")
     number = int(value)

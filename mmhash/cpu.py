@@ -1,4 +1,4 @@
-"""Digests computed on the CPU: of a buffer, and of a stream."""
+"""Digests computed on the CPU, of a buffer or of a stream."""
 
 import os
 from collections.abc import Callable
@@ -14,10 +14,10 @@ from mmhash.states import FlatBuffer, cpu_count
 
 __all__ = ["Hasher", "cpu_count", "hash_bytes", "hash_raw"]
 
-# Below this size a second thread costs more than it gains.
+# Below this size, a second thread costs more than it gains.
 PARALLEL_FROM = 1 << 20
 
-# Of BLAKE3's compression function, and of XXH3's stripes.
+# The block sizes of BLAKE3's compression function and of XXH3's stripes.
 BLOCK_SIZE = 64
 
 
@@ -44,7 +44,7 @@ def _check_threads(threads: int | None, nbytes: int) -> int:
 
 @cache
 def _reader() -> Callable[[object], memoryview]:
-    """Return the function that returns the flat bytes of any input."""
+    """Return a function that gets the flat bytes of any input."""
     from mmhash.view import bytes_of  # noqa: PLC0415  (numpy: half of the start of bulk's workers)
 
     return bytes_of
@@ -53,8 +53,8 @@ def _reader() -> Callable[[object], memoryview]:
 class Hasher:
     """A digest of data that arrives in pieces, with the interface of hashlib.
 
-    A hasher with several threads belongs to the process that made it: its threads do not survive
-    a fork.
+    A hasher with several threads belongs to the process that made it: threads do not survive a
+    fork.
 
     Args:
         data: The first piece; a str is the name of the algorithm instead.
@@ -87,7 +87,7 @@ class Hasher:
 
     @property
     def block_size(self) -> int:
-        """The number of bytes that the algorithm compresses at once, as hmac needs it."""
+        """The number of bytes that the algorithm compresses at once, as hmac needs."""
         return BLOCK_SIZE
 
     @property

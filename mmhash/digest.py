@@ -19,7 +19,7 @@ class Digest:
     """The value of a hash: the algorithm's name and the bytes.
 
     Digests can be compared, sorted and used in sets. `str()` returns `blake3:<hex>`, which
-    `parse()` reads. For `json.dumps`, give `default=str`.
+    `parse()` reads. `json.dumps` needs `default=str`.
 
     Args:
         algorithm: `"blake3"` or `"xxh3"`.
@@ -68,7 +68,7 @@ class Digest:
 
     @classmethod
     def fromhex(cls, text: str, *, algorithm: str = "blake3") -> Self:
-        """Return the digest whose `hex()` is `text`, in either case.
+        """Return the digest whose `hex()` is `text`; upper case is accepted.
 
         >>> Digest.fromhex("99aa06d3014798d86001c324468d497f", algorithm="xxh3").algorithm
         'xxh3'
@@ -93,7 +93,7 @@ _set_bytes = vars(Digest)["bytes"].__set__
 
 
 def blank_digests(algorithm: Algorithm, count: int) -> list[Digest]:
-    """Return digests whose bytes `fill_digests` sets, made while a GPU computes these."""
+    """Return blank digests for `fill_digests` to fill, created while a GPU computes."""
     digests = [object.__new__(Digest) for _ in range(count)]
     for digest in digests:
         _set_algorithm(digest, algorithm)
@@ -101,13 +101,13 @@ def blank_digests(algorithm: Algorithm, count: int) -> list[Digest]:
 
 
 def fill_digests(digests: list[Digest], contents: list[builtins.bytes]) -> None:
-    """Set the bytes of blank digests, which is faster than making them now."""
+    """Set the bytes of blank digests: faster than creating the digests now."""
     for digest, content in zip(digests, contents, strict=True):
         _set_bytes(digest, content)
 
 
 def unchecked_digest(algorithm: Algorithm, content: builtins.bytes) -> Digest:
-    """Return a digest that a hash function has just made: it needs no checks."""
+    """Return a digest fresh from a hash function, which needs no checks."""
     digest = object.__new__(Digest)
     _set_algorithm(digest, algorithm)
     _set_bytes(digest, content)

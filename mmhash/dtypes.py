@@ -3,7 +3,7 @@
 from difflib import get_close_matches
 
 # The dtypes that have a key, by their name in torch and numpy (with ml_dtypes), and the bytes of an
-# element. Spec v1 lists exactly these: a new one needs a line there.
+# element. Spec v1 lists exactly these dtypes: to add one, add a line there.
 ITEM_SIZE = {
     "bool": 1,
     "uint8": 1,
@@ -41,7 +41,7 @@ _ALIASES = {
 
 
 def unknown_dtype(name: str) -> str:
-    """Return the text of the error for a dtype that has no key."""
+    """Return the error text for a dtype that has no key."""
     shown = name[:32]
     close = _ALIASES.get(shown) or next(iter(get_close_matches(shown, ITEM_SIZE, n=1)), None)
     hint = f"did you mean {close!r}?" if close else f"choose one of {', '.join(ITEM_SIZE)}"

@@ -1,1 +1,1 @@
-"""Keys of very many files or rows, computed by several processes; a killed run can be resumed."""
+"""Keys of millions of files or rows, computed by several processes; a killed run can resume."""

@@ -1,4 +1,4 @@
-"""The row of each item: its digest, key and engines' hashes, or the error that it has instead."""
+"""The row of each item: its digest, key and engine hashes, or the error instead."""
 
 import io
 import json
@@ -17,10 +17,10 @@ from mmhash.errors import InputTypeError, InputValueError, MMHashError, is_short
 from mmhash.framing import frame
 from mmhash.io.images import NotAnImageError, read_image_file
 
-# Files that are opened ahead, and the bytes of each that the disk reads meanwhile.
+# How many files are opened ahead, and how many bytes of each the kernel reads ahead.
 AHEAD = 64
 FIRST = 128 << 10
-# The caches of a core hold so much.
+# What fits in the caches of a core.
 BUFFER = 1 << 20
 
 Row = tuple[Any, ...]
@@ -30,17 +30,17 @@ _Item = TypeVar("_Item")
 
 
 class BulkOptions(NamedTuple):
-    """The options of a run; engines are given with their releases."""
+    """The options of a run; each engine has its release."""
 
     algorithm: Algorithm = "blake3"
     of: Literal["bytes", "pixels"] = "bytes"
     engines: tuple[str, ...] = ()
-    # Files that are not images have no row, because the source is a folder of files of any kind.
+    # Files that are not images get no row: the source is a folder of mixed files.
     skips_others: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of the result, without the item's name."""
+        """The columns of the result, without the name of the item."""
         return ("kind", "nbytes", "digest", "key", *self.engines, "error")
 
 
@@ -60,7 +60,7 @@ class _Content(NamedTuple):
 
 
 def hash_files(paths: Iterable[str], options: BulkOptions) -> list[Row]:
-    """Return the rows of files, each of which is one item."""
+    """Return the rows of files; each file is one item."""
     if options.of == "pixels":
         return _rows(_open_files(paths), partial(_hash_image_file, options=options), options)
     buffer = memoryview(bytearray(BUFFER))
@@ -69,12 +69,12 @@ def hash_files(paths: Iterable[str], options: BulkOptions) -> list[Row]:
 
 
 def hash_values(values: Iterable[Any], options: BulkOptions) -> list[Row]:
-    """Return the rows of pyarrow's scalars of bytes."""
+    """Return the rows of pyarrow scalars that hold bytes."""
     return _rows(values, partial(_hash_value, options=options), options)
 
 
 def failed(error: Exception, options: BulkOptions) -> Row:
-    """Return the row of an item that cannot be hashed."""
+    """Return the row of an item that could not be hashed."""
     why = error.strerror if isinstance(error, OSError) else error
     return (*(None for _ in options.columns[:-1]), f"{type(error).__name__}: {why}")
 
@@ -105,14 +105,14 @@ def _rows(
 
 
 def _open_files(paths: Iterable[str]) -> Iterator[_File | Exception]:
-    """Yield each file, which the receiver closes, or the error with which it cannot be opened."""
+    """Yield each file for the caller to close, or the error from opening it."""
     ahead: deque[_File | Exception] = deque()
     try:
         for path in paths:
             while isinstance(file := _open(path), OSError) and is_shortage(file):
                 if not ahead:
                     raise file
-                yield ahead.popleft()  # the receiver closes it, and another can be opened
+                yield ahead.popleft()  # the caller closes this file, and another can be opened
             ahead.append(file)
             if len(ahead) > AHEAD:
                 yield ahead.popleft()
@@ -125,13 +125,13 @@ def _open_files(paths: Iterable[str]) -> Iterator[_File | Exception]:
 
 
 def _open(path: str) -> _File | Exception:
-    """Open a regular file; others may block or never end."""
+    """Open a regular file. Reading a pipe or device could block or never end."""
     try:
-        path.encode()  # the result is UTF-8: two names that are not could become equal
-        # Opening a device may have an effect. Path.stat() takes longer.
+        path.encode()  # the result is UTF-8: two names that are not UTF-8 could become equal
+        # Opening a device may have side effects. Path.stat() is slower.
         if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116
             return InputTypeError("not a regular file")
-        # The name may mean another file since the check: never wait for a FIFO's writer.
+        # The name may refer to another file since the check: never wait for the writer of a FIFO.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -139,7 +139,7 @@ def _open(path: str) -> _File | Exception:
             return InputTypeError("not a regular file")
         if hasattr(os, "posix_fadvise"):  # not on macOS
             os.posix_fadvise(descriptor, 0, FIRST, os.POSIX_FADV_WILLNEED)
-    except (OSError, ValueError) as error:  # ValueError: no file can have such a name
+    except (OSError, ValueError) as error:  # ValueError: this name is invalid for any file
         return error
     return _File(descriptor, status.st_size)
 

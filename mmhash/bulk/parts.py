@@ -1,7 +1,7 @@
 """The result of a run: a folder of Parquet files, one for each finished shard.
 
-Each part is written to a temporary name and renamed. The run that resumes another keeps the parts
-that it can read. The identity of the shard is in the name, so a changed shard has another part.
+A part is written under a temporary name and then renamed. A resumed run keeps every part it can
+read. The name includes the identity of the shard, so a changed shard gets a new part.
 """
 
 import fcntl
@@ -20,14 +20,14 @@ _NAME = re.compile(r"part-\d{8}-[0-9a-f]{32}\.(parquet|tmp)")
 
 
 class Counts(NamedTuple):
-    """The rows of a part, and how many of them have an error."""
+    """The rows of a part, and how many of them are errors."""
 
     items: int
     errors: int
 
 
 def name_of(number: int, shard: Shard) -> str:
-    """Return the name of a shard's part: the order of the names is that of the source."""
+    """Return the name of a shard's part. Parts sort by name in the order of the source."""
     return f"part-{number:08}-{shard.identity}.parquet"
 
 
@@ -40,13 +40,14 @@ def write_part(path: Path, shard: Shard, options: BulkOptions, about: dict[str, 
     names_column = "row" if isinstance(shard.names, range) else "path"
     temporary = path.with_suffix(".tmp")
     write_rows(temporary, rows, (names_column, *options.columns), about)
-    temporary.replace(path)  # not synced: a part that a loss of power has cut is unreadable
+    # not synced: a part cut short by a power loss is unreadable, and the next run replaces it
+    temporary.replace(path)
     return Counts(len(rows), sum(row[-1] is not None for row in rows))
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Create the folder, and keep other runs out of it; it is removed again if it stays empty."""
+    """Create the folder and lock it against other runs; remove it again if it stays empty."""
     folder.mkdir(exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -64,7 +65,7 @@ def locked(folder: Path) -> Iterator[None]:
 def finished_parts(
     folder: Path, about: dict[str, str], warn: Callable[[str], None]
 ) -> dict[str, Counts]:
-    """Return the parts of earlier runs of this command; remove what these left unfinished."""
+    """Return the parts finished by earlier runs of this command; remove unfinished files."""
     parts: dict[str, Counts] = {}
     for path in sorted(folder.iterdir()):
         from mmhash.bulk.tables import read_about  # noqa: PLC0415  (imports pyarrow)

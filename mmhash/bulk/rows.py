@@ -1,4 +1,4 @@
-"""The rows or the paths in a column of a Parquet file, cut into shards."""
+"""The rows or paths in a column of a Parquet file, cut into shards."""
 
 import os
 import struct
@@ -15,12 +15,12 @@ from mmhash.bulk.items import BulkOptions, Row, failed, hash_values
 from mmhash.bulk.sources import Shard, look_up, shards_of_files
 from mmhash.errors import InputValueError, is_shortage
 
-# Rows that are read at once, because a row group may be larger than memory.
+# How many rows are read at once: a row group may be larger than memory.
 ROWS_READ = 64
 
 
 def content_kind(column_type: Any) -> Literal["path", "bytes"] | None:
-    """Return the kind of the values of a column with this type: names of files, or contents."""
+    """Return what a column of this type holds: file names or contents."""
     if pa.types.is_string(column_type) or pa.types.is_large_string(column_type):
         return "path"
     is_binary = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
@@ -39,13 +39,13 @@ def read_parquet(name: str, column: str | None) -> Iterator[Shard]:
                     f"{name}: name a column of bytes or of paths with --column: {usable}"
                 )
             if [one.path for one in file.schema].count(column) != 1:
-                # Two columns of one name, or a member of a struct such as this.
+                # Two columns with the same name, or a member of a struct with this name.
                 raise InputValueError(
                     f"{name}: the name of column {column!r} is not that of one column"
                 )
             if kind == "bytes":
                 return _row_groups(name, column, file.metadata)
-            # As bytes: a writer may have stored names that are not UTF-8.
+            # Read names as bytes: some writers store names that are not UTF-8.
             values = file.read([column], use_threads=False).column(0).cast(pa.large_binary())
             return shards_of_files(look_up(os.fsdecode(path or b"")) for path in values.to_pylist())
     except pa.ArrowException as error:
@@ -55,7 +55,7 @@ def read_parquet(name: str, column: str | None) -> Iterator[Shard]:
 def hash_row_group(
     options: BulkOptions, *, name: str, column: str, number: int, count: int
 ) -> list[Row]:
-    """Return the row of each value in a row group; the rest of a damaged group has its error."""
+    """Return the row of each value in a row group; after damage, the rest get the error."""
     rows: list[Row] = []
     try:
         with pq.ParquetFile(name) as file:
@@ -69,7 +69,7 @@ def hash_row_group(
 
 
 def _row_groups(name: str, column: str, metadata: Any) -> Iterator[Shard]:
-    """Yield each row group as a shard: smaller parts cannot be located without reading it."""
+    """Yield each row group as a shard: locating anything smaller means reading the group."""
     status = Path(name).stat()
     size_and_time = struct.pack("<Qq", status.st_size, status.st_mtime_ns)
     identity = blake3(size_and_time).hexdigest(length=16)

@@ -1,6 +1,6 @@
-"""A run: the shards of a source, hashed by processes, each of which writes their parts.
+"""A run: processes hash the shards of a source, and each process writes its own parts.
 
-This process imports pyarrow only to resume a run: the other processes start in the meantime.
+This process imports pyarrow only to resume a run. The other processes start meanwhile.
 """
 
 import multiprocessing
@@ -24,7 +24,7 @@ from mmhash.framing import SPEC_VERSION
 
 
 class Watch(Protocol):
-    """Receives the progress of a run."""
+    """Receives progress reports of a run."""
 
     def found(self, shard: Shard) -> None:
         """Add a shard to the total."""
@@ -33,7 +33,7 @@ class Watch(Protocol):
         """Add a shard to the finished ones."""
 
     def warn(self, line: str) -> None:
-        """Report damage that the run repairs."""
+        """Report a damaged part, which the run replaces."""
 
 
 def hash_source(
@@ -45,9 +45,9 @@ def hash_source(
     processes: int,
     watch: Watch,
 ) -> Counts:
-    """Write the keys of a source to a folder, and count them; finished parts are kept.
+    """Write the keys of a source to a folder and return the counts; finished parts are kept.
 
-    A run resumes another if the options are equal, and `source`, which tells sources apart.
+    A run resumes an earlier run that has equal options and the same `source` text.
     """
     about = {
         **source,
@@ -76,16 +76,16 @@ def hash_source(
             counts[name] = future.result()
             watch.done(shard)
         for name in finished.keys() - counts.keys():
-            (folder / name).unlink()  # of a shard that has changed
+            (folder / name).unlink()  # the part of a shard that has changed since
         return Counts(*map(sum, zip(Counts(0, 0), *counts.values(), strict=True)))
 
 
 @contextmanager
 def _workers(count: int) -> Iterator[Executor]:
-    """Start processes when a shard needs them; if the run fails, they end at once."""
+    """Start processes as shards need them; if the run fails, end the processes at once."""
     multiprocessing.set_forkserver_preload(["mmhash.bulk.tables"])
     os.environ.setdefault("PYTHONSAFEPATH", "1")  # never import from the working directory
-    # Ctrl-C is for this process, which then ends the others.
+    # Only this process handles Ctrl-C, and then ends the others.
     interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         forkserver.ensure_running()
@@ -111,7 +111,7 @@ def _workers(count: int) -> Iterator[Executor]:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C wait: a process that is half started would write a traceback."""
+    """Delay Ctrl-C: a process that is only half started would write a traceback."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

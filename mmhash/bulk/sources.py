@@ -1,6 +1,6 @@
-"""The source of a bulk run: a folder, a list, or a column of a Parquet file, cut into shards.
+"""The source of a bulk run: a folder, a list of paths, or a column of a Parquet file.
 
-Only the module for Parquet files imports pyarrow: other processes do meanwhile.
+Only the module for Parquet files imports pyarrow, which child processes load meanwhile.
 """
 
 import os
@@ -20,7 +20,7 @@ from mmhash.errors import InputValueError, is_shortage
 from mmhash.io.files import open_file
 from mmhash.io.names import STDIN, printable, reason
 
-# A killed run loses one shard of each process. A larger file is a shard of its own.
+# A killed run loses at most one shard per process. A larger file is a shard of its own.
 SHARD_ITEMS = 1024
 SHARD_BYTES = 64 << 20
 
@@ -31,7 +31,7 @@ _File = tuple[str, os.stat_result | None]
 
 
 class Shard(NamedTuple):
-    """Items that one process hashes together; `identity` differs if one of them has changed."""
+    """Items that one process hashes together. `identity` changes if any of the items changes."""
 
     names: Sequence[str] | range
     nbytes: int
@@ -40,7 +40,7 @@ class Shard(NamedTuple):
 
 
 def read_source(name: str, column: str | None) -> Iterator[Shard]:
-    """Return the shards of a folder, a Parquet file or a list; they are listed on demand."""
+    """Return the shards of a folder, a Parquet file or a list; shards are listed on demand."""
     with _unreadable(name):
         if name not in {STDIN, ""} and Path(name).is_dir():  # an empty path would be "."
             files: Iterable[_File] = _walk(name)
@@ -65,9 +65,9 @@ def _unreadable(name: str) -> Iterator[None]:
 
 
 def _walk(folder: str) -> Iterator[_File]:
-    """Yield the regular files below a folder, each folder in the order of its names.
+    """Yield the regular files below a folder, sorted by name within each folder.
 
-    A path that cannot be read has no status: its row gets the reason.
+    A path that cannot be read has no status; its row gets the reason.
     """
     try:
         stack = _entries(folder)
@@ -110,7 +110,7 @@ def _read_list(name: str) -> Iterator[str]:
 
 
 def look_up(path: str) -> _File:
-    """Return a path and the status of its file, if it is one."""
+    """Return a path and the status of its file; None for the status if it is not a regular file."""
     try:
         status = os.stat(path)  # noqa: PTH116  (Path("") is the folder ".")
     except (OSError, ValueError):
@@ -119,7 +119,7 @@ def look_up(path: str) -> _File:
 
 
 def shards_of_files(files: Iterable[_File]) -> Iterator[Shard]:
-    """Yield the shards of files with these paths and statuses."""
+    """Yield the shards of files, given their paths and statuses."""
     shard: list[_File] = []
     nbytes = 0
     for path, status in files:

@@ -19,13 +19,13 @@ _INTEGERS = {"row", "nbytes"}
 def write_rows(
     path: Path, rows: Sequence[Row], columns: Sequence[str], about: dict[str, str]
 ) -> None:
-    """Write rows as a Parquet file with the parameters of its run."""
+    """Write rows as a Parquet file that also stores the parameters of its run."""
     table = table_of(rows, columns).replace_schema_metadata({ABOUT: json.dumps(about)})
     pq.write_table(table, path, compression="zstd")
 
 
 def read_about(path: Path) -> tuple[dict[str, str], Counts]:
-    """Return the parameters of the run that wrote a file, and the counts of its rows."""
+    """Return the parameters of the run that wrote a file, and its row counts."""
     metadata = pq.read_metadata(path)
     about: dict[str, str] = json.loads((metadata.metadata or {}).get(ABOUT, "{}"))
     errors = 0
@@ -37,8 +37,8 @@ def read_about(path: Path) -> tuple[dict[str, str], Counts]:
 def table_of(rows: Sequence[Row], columns: Sequence[str]) -> Any:
     """Return rows as a pyarrow table.
 
-    Through JSON, because `pa.array` imports pandas if it is installed, which takes longer than to
-    hash a small folder.
+    Through JSON: `pa.array` imports pandas if it is installed, and that takes longer than hashing a
+    small folder.
     """
     schema = pa.schema(
         [(name, pa.int64() if name in _INTEGERS else pa.string()) for name in columns]

@@ -1,4 +1,4 @@
-"""The `mmhash` command: runs the app, and shows every error to the user as one line."""
+"""The `mmhash` command: runs the app, and prints every error as one line."""
 
 import io
 import os
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Run the command line; print a traceback only for a bug in mmhash."""
+    """Run the command line; print a traceback only for bugs in mmhash."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Output is UTF-8 with bare newlines, regardless of the locale and the platform.
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")
-    # No command multiplies matrices: the threads that numpy starts for that would only spin.
+    # No command multiplies matrices, so the threads that numpy would start for it only spin.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # pydantic would read the metadata of all installed packages at each start.
+    # Otherwise pydantic reads the metadata of all installed packages at each start.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
     try:
         try:
@@ -29,7 +29,7 @@ def main() -> None:
                 from mmhash.cli.app import app  # noqa: PLC0415  (its dependencies may be missing)
             status = _run(app)
         finally:
-            # Flush, so that an error of stdout is raised here, not after the last handler.
+            # Flush here, to raise errors of stdout before the last handler has run.
             print(end="", flush=True)  # noqa: T201
     except KeyboardInterrupt:
         sys.exit(130)
@@ -40,7 +40,8 @@ def main() -> None:
     except MMHashError as error:
         sys.exit(visible(f"mmhash: {error}", sys.stderr))
     except OSError as error:
-        # stdout is closed or full: Python flushes its buffer again at exit, to the null device.
+        # stdout is closed or full. Python flushes its buffer again at exit, so point it at the null
+        # device.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         named = f"{printable(str(error.filename))}: {reason(error)}" if error.filename else error
         sys.exit(
@@ -50,7 +51,7 @@ def main() -> None:
 
 
 def _run(app: "Typer") -> int:
-    """Run the app; escape its error messages, which contain arguments and thus any character."""
+    """Run the app; escape its error messages, which quote arguments with any character."""
     from typer import Abort  # noqa: PLC0415  (installed: the app is imported)
 
     try:

@@ -1,4 +1,4 @@
-"""`mmhash bulk`: the keys of very many files, or of a Parquet file's rows, as Parquet files."""
+"""`mmhash bulk`: writes the keys of many files, or of rows in a Parquet file, as Parquet files."""
 
 import sys
 from collections.abc import Iterator
@@ -84,7 +84,7 @@ def _with_releases(engines: list[str], engine_fallback: EngineFallback) -> tuple
 
 
 class _Bar:
-    """The items and bytes that are listed and finished, and perhaps a progress bar of them."""
+    """Counts of items and bytes, listed and finished, with a progress bar if enabled."""
 
     def __init__(self, progress: "Progress | None") -> None:
         self._progress = progress
@@ -114,13 +114,13 @@ class _Bar:
             )
 
     def warn(self, line: str) -> None:
-        """Report a damaged part, whose items are hashed again."""
+        """Report a damaged part, whose items will be hashed again."""
         complain(f"WARNING: {printable(line)}")
 
 
 @contextmanager
 def _bar(*, quiet: bool) -> Iterator[_Bar]:
-    """Yield the counts; they have a progress bar only if stderr is a terminal."""
+    """Yield the counts, with a progress bar only if stderr is a terminal."""
     if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield _Bar(None)
         return

@@ -1,4 +1,4 @@
-"""`mmhash env`: facts about the environment for a bug report, even if parts of it are broken."""
+"""`mmhash env`: describes the environment for a bug report, even if parts of it are broken."""
 
 import platform
 from collections.abc import Iterator
@@ -63,7 +63,7 @@ def _facts() -> Iterator[tuple[str, str]]:
     for package in PACKAGES:
         yield package, _version_of(package)
     yield "cpu cores", str(cpu_count())
-    yield from _gpus()  # last: it is slow, and a broken driver may end the process
+    yield from _gpus()  # last: the check is slow, and a broken driver may crash the process
 
 
 def _version_of(package: str) -> str:
@@ -79,7 +79,7 @@ def _gpus() -> Iterator[tuple[str, str]]:
     try:
         import torch  # noqa: PLC0415  (may not be installed)
 
-        torch.cuda.current_device()  # raises an error with the reason if there is none
+        torch.cuda.current_device()  # raises an error with the reason if there is no usable device
         devices = [
             torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())
         ]

@@ -1,4 +1,4 @@
-"""`mmhash explain`: each step from a file's bytes to the image's hashes in an engine's cache."""
+"""`mmhash explain`: shows each step from a file's bytes to the hashes in an engine's cache."""
 
 import struct
 from collections.abc import Iterator

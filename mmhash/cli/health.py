@@ -1,4 +1,4 @@
-"""`mmhash health`: request the server's health, for the health check of a container."""
+"""`mmhash health`: asks a server for its health, as the health check of a container."""
 
 import http.client
 import socket

@@ -1,6 +1,6 @@
-"""`mmhash key`: the key of each item in each file, depending on the kind of the file.
+"""`mmhash key`: prints the key of each item in each file, by the kind of the file.
 
-The key of a file's bytes needs none of the modules for arrays, tensors and images: 0.1 s of CPU.
+Keys of file bytes need none of the modules for arrays, tensors and images, so these load late.
 """
 
 import json
@@ -38,14 +38,14 @@ class _Hashing(NamedTuple):
 
 
 class _Raw(NamedTuple):
-    """The dtype and shape of a tensor in a file without a header, given by the user."""
+    """The dtype and shape that the user gives for a file without a header."""
 
     dtype: str
     shape: tuple[int, ...]
 
 
 class _Keyed(NamedTuple):
-    """An item with its key; its orientation if it is an image by its pixels."""
+    """An item with its key, and the orientation if it is an image hashed by its pixels."""
 
     name: str
     key: Digest
@@ -103,10 +103,10 @@ def key_files(
             members = {"key": item_key.hex()} | ({"engines": fields} if fields else {})
             yield Hashed(item_name, [item_key.hex(), *lines], members)
 
-    # Without --engine, their modules are not imported.
+    # Import the engines only for --engine.
     engines = mmhash.engines.split_names(engine) if engine else ()
     for release in engines:
-        # Report an unknown one before any file is read.
+        # Report an unknown engine before reading any file.
         mmhash.engines.registry.parse(release, engine_fallback=engine_fallback)
     if not print_lines(files, hashes_of, as_json=as_json):
         raise typer.Exit(1)
@@ -114,7 +114,7 @@ def key_files(
 
 def hash_named_file(name: str, algorithm: Algorithm, threads: int | None) -> tuple[Digest, int]:
     """Return the digest of a file's bytes, and their number."""
-    # Not a Hasher: it takes any input, so it imports numpy, which a file does not need.
+    # Not a Hasher: it accepts any input and so imports numpy, which files do not need.
     state = ALGORITHM_SPECS[algorithm].new_state(threads or cpu_count())
     with open_file(name) as file:
         nbytes = hash_file(file, state, is_mapped=name != STDIN)
@@ -135,7 +135,8 @@ def _read_raw(dtype: str | None, shape: str | None) -> _Raw | None:
 
 def _read_tenant(path: Path) -> bytes:
     with path.open("rb") as file:
-        content = file.read(2 * TENANT_SIZE + len("\r\n") + 1)  # one byte more than is valid
+        # one byte more than a valid file has
+        content = file.read(2 * TENANT_SIZE + len("\r\n") + 1)
     if len(content) == TENANT_SIZE:
         return content
     if re.fullmatch(rb"[0-9a-fA-F]{%d}\r?\n?" % (2 * TENANT_SIZE), content):
@@ -144,7 +145,7 @@ def _read_tenant(path: Path) -> bytes:
 
 
 def _keys_of(name: str, raw: _Raw | None, hashing: _Hashing) -> Iterator[_Keyed]:
-    """Yield the items of a file by its suffix, each with its key."""
+    """Yield the items of a file with their keys; the suffix decides the format."""
     suffix = Path(name).suffix.lower()
     if suffix in PICKLES:
         raise InputTypeError(
@@ -180,7 +181,7 @@ def _array_key(name: str, hashing: _Hashing) -> Digest:
         array = np.lib.format.open_memmap(name, mode="r")
     except OSError:
         raise
-    except Exception as error:  # numpy's parser does not convert errors of its parts: TokenError, …
+    except Exception as error:  # numpy's parser lets the errors of its parts through: TokenError, …
         raise InputValueError(
             "not an .npy file of plain numbers (objects would be pickles, which are never"
             f" loaded): {error}"

@@ -16,7 +16,7 @@ Engines = Annotated[
     list[str] | None,
     typer.Option(metavar="<str>", help="Add the key for this engine: vllm@0.32.0; repeatable."),
 ]
-# engines.releases.Fallback, without 0.1 s of CPU to import the engines and numpy.
+# Like engines.releases.Fallback, which would import all engines and numpy.
 EngineFallback = Annotated[
     Literal["nearest-older"] | None,
     typer.Option(help="For an unknown release: use the newest before it.", show_default="refuse"),

@@ -1,4 +1,4 @@
-"""`mmhash plan`: the plan of a request, from a model's directory, without a service."""
+"""`mmhash plan`: plans a request from a model's directory, without a service."""
 
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,4 +1,4 @@
-"""Output of hashes and errors, one per line; a file with an error does not stop the others."""
+"""Output of hashes and errors, one per line; an error in one file does not stop the others."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ from mmhash.io.names import STDIN, escape, printable, reason
 
 
 class Hashed(NamedTuple):
-    """An item of a file: the hashes of its lines, and the members of its JSON object."""
+    """An item of a file: the hashes of its output lines, and the members of its JSON object."""
 
     name: str
     hashes: list[str]
@@ -20,9 +20,9 @@ class Hashed(NamedTuple):
 def print_lines(
     files: list[str] | None, hashes_of: Callable[[str], Iterable[Hashed]], *, as_json: bool
 ) -> bool:
-    """Print `<hash>  <name>` for each item of each file; return False if a file has an error.
+    """Print `<hash>  <name>` for each item of each file; return False if any file has an error.
 
-    As in b3sum's lines, one with an escaped name begins with a backslash.
+    A line with an escaped name begins with a backslash, as in the output of b3sum.
     """
     is_complete = True
     for file in files or [STDIN]:
@@ -43,12 +43,12 @@ def print_lines(
 
 
 def format_count(count: int, noun: str) -> str:
-    """Return a number with its noun, as in `1 item` and `2 items`."""
+    """Return a count with its noun: `1 item` or `2 items`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def say(line: str) -> None:
-    """Print a line and flush it, because the next file may take long."""
+    """Print a line and flush it: the next file may take long."""
     print(visible(line, sys.stdout), flush=True)  # noqa: T201
 
 
@@ -59,16 +59,16 @@ def say_json(value: Mapping[str, Any]) -> None:
 
 def complain(text: str) -> None:
     """Print an error or a warning on stderr."""
-    if sys.stderr is not None:  # it may be closed
+    if sys.stderr is not None:  # stderr may be closed
         print(visible(f"mmhash: {text}", sys.stderr), file=sys.stderr)  # noqa: T201
 
 
 def visible(text: str, stream: TextIO | None) -> str:
-    r"""Return one line of text in a form that is safe for the stream.
+    r"""Return one line of text, made safe for the stream.
 
-    A terminal would execute control characters in names. For one, each character that is not
-    printable, or changes how others are shown, becomes an escape such as `\x1b` or `\u202e`. For a
-    file or a pipe, the text does not change.
+    A terminal would execute control characters in names. So for a terminal, every character that is
+    not printable, or that changes how its neighbours are shown, becomes an escape such as `\x1b` or
+    `\u202e`. For files and pipes the text stays unchanged.
     """
     if text.isprintable() or stream is None or stream.closed or not stream.isatty():
         return text

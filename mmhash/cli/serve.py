@@ -1,4 +1,4 @@
-"""`mmhash serve`, `mmhash gateway` and `mmhash picker`: start the servers of mmhash_service."""
+"""`mmhash serve`, `gateway` and `picker`: start the servers of mmhash_service."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mmhash_service.settings import Settings
 
 _GATEWAY = "gateway."
-"""Before the name of a setting of the gateway in `--set`."""
+"""The prefix of gateway settings in `--set`."""
 
 Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default="MMHASH_HOST")]
 Port = Annotated[
@@ -98,7 +98,7 @@ def serve(
         from mmhash_service.server.check import check_resources  # noqa: PLC0415
         from mmhash_service.settings import Settings  # noqa: PLC0415
 
-        if not check:  # FastAPI, the engines and numpy: most of the CPU of a check
+        if not check:  # FastAPI, the engines and numpy take most of the CPU time of a check
             from mmhash_service.http.app import create_app  # noqa: PLC0415
             from mmhash_service.server import server  # noqa: PLC0415
 
@@ -207,7 +207,7 @@ def _fleet(
 def _read_fleet(
     settings: list[str] | None, fleet: dict[str, Any], options: dict[str, Any], *, check: bool
 ) -> "tuple[Settings, GatewaySettings, list[WorkerSpec]]":
-    """Return both kinds of settings, and the workers as far as they must be there now."""
+    """Return both kinds of settings, and the workers that must exist at the start."""
     from mmhash_service.base_settings import settings_errors  # noqa: PLC0415  (may be missing)
     from mmhash_service.gateway.settings import GatewaySettings  # noqa: PLC0415
     from mmhash_service.gateway.sources import read_workers  # noqa: PLC0415
@@ -223,14 +223,14 @@ def _read_fleet(
         gateway.check_releases(effective.engine_fallback)
     if not gateway.has_workers:
         raise InputValueError("no workers: name them with --worker, --worker-dns or --worker-file")
-    if not check and gateway.worker_dns:  # its addresses may come later
+    if not check and gateway.worker_dns:  # workers may come later
         return effective, gateway, []
     with settings_errors():
         return effective, gateway, asyncio.run(read_workers(gateway, effective.engine_fallback))
 
 
 def _check_workers(settings: Any, gateway: Any, *, as_json: bool) -> None:
-    """Say what is known of each worker, and end with status 1 if something is wrong with one."""
+    """Print what is known of each worker; exit with status 1 if a worker has a problem."""
     from mmhash_service.gateway.check import check_workers  # noqa: PLC0415  (slow)
     from mmhash_service.models import Models  # noqa: PLC0415
     from mmhash_service.server.check import check_resources  # noqa: PLC0415
@@ -264,7 +264,7 @@ def _say_facts(facts: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _use_config(path: Path | None) -> None:
-    """Have the settings read this file, in every process."""
+    """Make every process read its settings from this file."""
     if path is None:
         return
     if not path.is_file():
@@ -273,5 +273,5 @@ def _use_config(path: Path | None) -> None:
 
 
 def _merged(assigned: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """Return settings of `--set`, overridden by the options that were given."""
+    """Return the settings of `--set`, overridden by the options on the command line."""
     return assigned | {name: value for name, value in options.items() if value is not None}

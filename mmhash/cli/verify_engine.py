@@ -1,4 +1,4 @@
-"""`mmhash verify-engine`: check that a running engine names blocks as mmhash does."""
+"""`mmhash verify-engine`: checks that a running engine names blocks as mmhash does."""
 
 from typing import Annotated
 

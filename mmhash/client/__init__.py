@@ -1,4 +1,4 @@
-"""Clients of the service: `Client` for threads, `AsyncClient` for an event loop."""
+"""Clients of the service: `Client` for threads, `AsyncClient` for event loops."""
 
 from mmhash.engines.engine import Span
 from mmhash.extras import needs_extra

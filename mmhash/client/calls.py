@@ -1,4 +1,4 @@
-"""The calls of both clients: what each sends, and how its response is read."""
+"""The calls that both clients share: what each call sends, and how to read the response."""
 
 import base64
 import json
@@ -38,11 +38,12 @@ T = TypeVar("T")
 By = Literal["source", "frames"]
 Of = Literal["bytes", "pixels"]
 
-# On a Unix socket, items from here on are passed in shared memory: below, a body is as fast.
+# On a Unix socket, items of at least this size are passed in shared memory. Smaller ones travel in
+# the body just as fast.
 SHM_MIN_BYTES = 1 << 20
-# Up to here items share a request: a request of its own takes longer than base64.
+# Items up to this size share a request: a separate request costs more than base64.
 BATCH_ITEM_MAX = 64 << 10
-# 100 items of that size are 8.4 MiB of JSON; the service accepts 16 by default.
+# 100 items of that size are 8.4 MiB of JSON. By default the service accepts 16 MiB.
 BATCH_MAX_ITEMS = 100
 
 _JSON = "application/json"
@@ -51,7 +52,7 @@ _Query = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """The requests of a call, sent one after another, and the reader of their bodies."""
+    """The requests of a call, which are sent one after another, and the reader of the responses."""
 
     requests: Sequence[Request]
     read: Callable[[list[bytes]], T]
@@ -66,7 +67,7 @@ def hash_items(
     sign: bool = False,
     engine_fallback: Fallback | None = None,
 ) -> Call[list[Item]]:
-    """Hash one item, or each of a list.
+    """Hash one item, or each item of a list.
 
     Args:
         items: Bytes, a numpy array, a torch tensor, the path of a file as a `pathlib.Path`, or a
@@ -233,7 +234,7 @@ def plan(
     model_id: str | None = None,
     engine_fallback: Fallback | None = None,
 ) -> Call[PlannedPrompt]:
-    """Return the ids, spans and block keys of a request's prompt, before an engine sees it.
+    """Return the token ids, spans and block keys of a request's prompt before an engine sees it.
 
     Args:
         request: A chat request, or SGLang's native one.
@@ -306,7 +307,7 @@ def blocks(
 ) -> Call[Blocks]:
     """Return the keys of a prompt's blocks in the cache of an engine.
 
-    The service refuses an argument that the engine does not have.
+    The service refuses an argument that the engine does not support.
 
     Args:
         input_ids: The token ids of a prompt.
@@ -343,12 +344,12 @@ def blocks(
 
 
 def info() -> Call[dict[str, Any]]:
-    """Return the features and limits of the service."""
+    """Return the capabilities and limits of the service."""
     return _call(Request("GET", "/info"), read_info)
 
 
 def _call(request: Request, read: Callable[[bytes], T]) -> Call[T]:
-    """Return a call of one request."""
+    """Return a call that consists of one request."""
     return Call([request], lambda bodies: read(bodies[0]))
 
 
@@ -377,7 +378,7 @@ def _hash_clip(  # noqa: PLR0917  (in the order of the methods' arguments)
 
 
 def _groups(sizes: list[int]) -> Iterator[list[int]]:
-    """Yield the numbers of the items of each request: small ones share one."""
+    """Yield the item numbers of each request: small items share a request."""
     batch: list[int] = []
     for number, size in enumerate(sizes):
         if size > BATCH_ITEM_MAX:
@@ -392,7 +393,7 @@ def _groups(sizes: list[int]) -> Iterator[list[int]]:
 
 
 def _payload(item: Any, of: Of) -> Payload:
-    """Return an item as it is sent; its bytes are not copied if they are on the host."""
+    """Return an item as the client sends it; bytes on the host are not copied."""
     if isinstance(item, PathLike):
         with Path(item).open("rb") as file:
             item = map_file(file) or file.read()
@@ -415,7 +416,7 @@ def _item_request(query: _Query, payload: Payload) -> Request:
     elif payload.kind == "tensor":
         shape = ",".join(map(str, payload.shape))
         query = query | {"dtype": payload.dtype, "shape": shape}
-    # The service decodes images in other processes: these are always sent.
+    # Always send images: the service decodes them in other processes.
     is_shareable = payload.kind != "image" and len(payload.content) >= SHM_MIN_BYTES
     shareable = payload if is_shareable else None
     return Request("POST", "/hash", query, content_type, payload.content, shareable)
@@ -465,7 +466,7 @@ def _post_json(path: str, body: Any, query: _Query) -> Request:
 
 
 def _ids(input_ids: Any) -> list[int]:
-    """Convert ids, such as numpy's, to Python integers."""
+    """Convert ids, for example numpy's, to Python integers."""
     try:
         return [index(token) for token in input_ids]
     except TypeError:

@@ -1,6 +1,6 @@
-"""The two clients: both send the same requests, one waiting and one awaiting.
+"""The two clients, which send the same requests: one blocks, the other is awaited.
 
-Each method is made of a function in `calls`, which has its signature and its text.
+Each method wraps a function of `calls`, with the signature and docstring of that function.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ M = TypeVar("M", bound=Callable[..., Any])
 
 DEFAULT_URL = "http://127.0.0.1:8780"
 _MAX_TIMEOUT_S = 86_400
-# A shorter response is read in less time than a thread takes to start with it.
+# Reading a shorter response takes less time than handing it to a thread.
 _READ_INLINE_MAX = 64 << 10
-# An idle connection is closed sooner than uvicorn closes it by default (5 s).
+# Close idle connections before uvicorn does, by default after 5 s.
 _LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=4.0)
 
 
@@ -54,7 +54,7 @@ def _awaitable(
 
 
 def _described(method: M, build: Callable[P, Call[T]]) -> M:
-    """Give a method the name, text and signature of its function, as `help()` shows them."""
+    """Copy the name, docstring and signature of a function to its method, for `help()`."""
     described = signature(build)
     own = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
     (result,) = get_args(described.return_annotation)
@@ -68,7 +68,7 @@ def _described(method: M, build: Callable[P, Call[T]]) -> M:
 
 
 class _Common(ABC):
-    """The options and the state that both clients have."""
+    """The options and state that both clients share."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class _Common(ABC):
     def _open_http(self, uds: str | None, headers: dict[bytes, bytes]) -> None: ...
 
     def _options(self, request: Request, seconds: float) -> dict[str, Any]:
-        """Return the arguments of httpx; it would parse a base URL and a query once more each."""
+        """Return the arguments for httpx, which would parse base URL and query again."""
         return {
             "method": request.method,
             "url": self._base_url + request.target(),
@@ -105,10 +105,10 @@ class _Common(ABC):
 
 
 class Client(_Common):
-    """A client of the service, for any number of threads of the process that made it.
+    """A client of the service, for any number of threads in the process that created it.
 
-    A request that fails temporarily (429, 503, a lost connection) is sent again after the pause
-    that the service requests.
+    Temporary failures (429, 503, a lost connection) are retried after the pause that the service
+    asks for.
 
     Args:
         base_url: The address of the service, `http://` or `https://`.
@@ -140,11 +140,11 @@ class Client(_Common):
         self._http = httpx.Client(headers=headers, limits=_LIMITS, transport=transport)
 
     def health(self) -> bool:
-        """Return True if the service responds; without retries."""
+        """Return True if the service responds; do not retry."""
         return self._is_ok("/health")
 
     def ready(self) -> bool:
-        """Return True if the service accepts requests; without retries."""
+        """Return True if the service accepts requests; do not retry."""
         return self._is_ok("/ready")
 
     def close(self) -> None:
@@ -202,7 +202,7 @@ class Client(_Common):
 class AsyncClient(_Common):
     """A `Client` with awaitable methods, for one event loop; threads do long work.
 
-    Its arguments are those of `Client`.
+    Takes the same arguments as `Client`.
 
     >>> async def main():
     ...     async with mmhash.AsyncClient(service_url) as client:
@@ -226,11 +226,11 @@ class AsyncClient(_Common):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def health(self) -> bool:
-        """Return True if the service responds; without retries."""
+        """Return True if the service responds; do not retry."""
         return await self._is_ok("/health")
 
     async def ready(self) -> bool:
-        """Return True if the service accepts requests; without retries."""
+        """Return True if the service accepts requests; do not retry."""
         return await self._is_ok("/ready")
 
     async def aclose(self) -> None:
@@ -338,7 +338,7 @@ async def _awaited(pieces: Iterator[Any]) -> AsyncIterator[Any]:
 
 
 async def _in_thread(function: Callable[[], T]) -> T:
-    """Run a function in a thread; if cancelled, wait until the thread reads its items no more."""
+    """Run a function in a thread; on cancellation, wait until it no longer reads its items."""
     task = asyncio.ensure_future(asyncio.to_thread(function))
     try:
         return await asyncio.shield(task)

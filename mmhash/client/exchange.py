@@ -1,4 +1,4 @@
-"""One request and its response, as both clients send and read them."""
+"""One request and its response, shared by both clients."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -16,20 +16,20 @@ from mmhash.errors import ServiceError
 
 T = TypeVar("T")
 
-# httpx copies each piece of a body once before it writes it: this bounds the copy.
+# httpx copies each piece of a body before writing it. Small pieces bound the copy.
 _PIECE = 256 << 10
 _FIRST_PAUSE_S = 0.1
 
-# The same request may succeed a little later.
+# Statuses for which the same request may succeed a little later.
 _TEMPORARY = frozenset({429, 503})
 
 
 class NoResponseError(ServiceError):
-    """The service did not respond: the request may be sent again."""
+    """The service did not respond; the request may be retried."""
 
 
 class Payload(NamedTuple):
-    """One item as it is sent. The content of an image is its file, and its pixels are hashed."""
+    """One item to send. The content of an image is its file; the service hashes the pixels."""
 
     kind: Literal["bytes", "tensor", "image"]
     content: memoryview
@@ -39,7 +39,7 @@ class Payload(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request; `payload` is its item, if that may be passed in shared memory instead."""
+    """A request. `payload` is its item if shared memory may carry the item instead."""
 
     method: str
     path: str
@@ -49,17 +49,17 @@ class Request:
     payload: Payload | None = None
 
     def target(self) -> str:
-        """Return the path and the query."""
+        """Return the path with the query."""
         return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
 
     def headers(self) -> dict[str, str]:
-        """Return the headers of the content."""
+        """Return the headers that describe the content."""
         if self.content is None:
             return {}
         return {"Content-Type": self.content_type, "Content-Length": str(len(self.content))}
 
     def pieces(self) -> Iterator[Any]:
-        """Return views of the content, which is not copied as a whole."""
+        """Return views of the content, without copying all of it."""
         content = self.content or memoryview(b"")
         return (content[start : start + _PIECE] for start in range(0, len(content), _PIECE))
 
@@ -80,11 +80,11 @@ class _Problem(Struct):
 
 
 def body_of(response: httpx.Response, body: bytes) -> bytes:
-    """Return the body of a successful response; raise the error of any other."""
+    """Return the body of a successful response; raise an error for any other response."""
     if response.status_code == httpx.codes.OK:
         return body
     problem = _Problem()
-    with suppress(msgspec.DecodeError):  # another body, such as a proxy's page
+    with suppress(msgspec.DecodeError):  # not a problem of ours: for example, the page of a proxy
         problem = msgspec.json.decode(body, type=_Problem)
     detail = problem.detail or f"{response.status_code} {response.reason_phrase}"
     if response.is_redirect:
@@ -104,7 +104,7 @@ def body_of(response: httpx.Response, body: bytes) -> bytes:
 
 
 class Attempts:
-    """The attempts to send the requests of one call, until its deadline."""
+    """The attempts to send the requests of one call before its deadline."""
 
     def __init__(self, timeout_s: float, retries: int) -> None:
         self._timeout_s = timeout_s
@@ -113,27 +113,27 @@ class Attempts:
         self._failed = 0
 
     def seconds_left(self) -> float:
-        """Return the seconds until the deadline; raise if it has passed."""
+        """Return the seconds until the deadline; raise an error if it has passed."""
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise self._timed_out()
         return left
 
     def timed(self, pieces: Iterator[T]) -> Iterator[T]:
-        """Yield pieces until the deadline: the time-outs of httpx start anew with each one."""
+        """Yield pieces until the deadline. The time-outs of httpx restart with each piece."""
         for piece in pieces:
             self.seconds_left()
             yield piece
 
     def pause_after(self, error: ServiceError) -> float:
-        """Return the seconds to wait before the next attempt; raise the error if there is none.
+        """Return the seconds before the next attempt; raise the error if none is left.
 
-        Every request may be sent again: none changes the state of the service.
+        Every request may be retried: no request changes the state of the service.
         """
         is_temporary = isinstance(error, NoResponseError) or error.status in _TEMPORARY
         if not is_temporary or self._failed == self._retries:
             raise error
-        # Clients that were refused together should not return together.
+        # Clients that were refused together should not retry together.
         jitter_s: float = uniform(0.5, 1) * _FIRST_PAUSE_S * 2**self._failed  # noqa: S311  (no secret)
         pause_s = (error.retry_after or 0.0) + jitter_s
         if time.monotonic() + pause_s > self._deadline:
@@ -143,7 +143,7 @@ class Attempts:
 
     @contextmanager
     def named_errors(self) -> Iterator[None]:
-        """Turn the errors of httpx and of asyncio.timeout() into those of the client."""
+        """Convert the errors of httpx and asyncio.timeout() to those of the client."""
         try:
             yield
         except (httpx.TimeoutException, TimeoutError) as error:

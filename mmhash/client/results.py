@@ -17,11 +17,11 @@ ItemKind = Literal["bytes", "tensor", "image", "list", "video", "audio"]
 
 
 class Item(Struct, frozen=True):
-    """One item: kind, dtype, shape, the digest of its `nbytes` bytes, its key, engines' fields.
+    """One item: kind, dtype, shape, the digest of its `nbytes` bytes, its key and engine fields.
 
-    `memo` is the status of the service's cache, `tag` its signature; both may be None. The fields
-    of engines that apply EXIF orientation cover that of an image by its pixels; the key does not.
-    `frames` are the keys of the frames or windows of a clip that was decoded.
+    `memo` is the status of the service's cache and `tag` is the signature; both may be None. For an
+    image hashed by its pixels, `engines` covers the EXIF orientation where the engine applies it;
+    the key does not. `frames` holds the keys of the frames or windows of a decoded clip.
     """
 
     kind: ItemKind
@@ -39,7 +39,7 @@ class Item(Struct, frozen=True):
 
 
 class Annotated(NamedTuple):
-    """A request with its items' keys inserted, ready to forward, and the items in their order."""
+    """A request with the keys of its items inserted, ready to forward, and the items in order."""
 
     request: dict[str, Any]
     items: list[Item]
@@ -48,7 +48,7 @@ class Annotated(NamedTuple):
 class PlannedPrompt(Struct, frozen=True):
     """A prompt as the engine will see it, and the request with the hashes of its items.
 
-    `items` has what docs/http.md lists for `POST /plan`: each item's key, size and place. `recipe`
+    `items` has the members that docs/http.md lists for `POST /plan`: key, size and place. `recipe`
     is the release that the service used in place of an unknown one.
     """
 
@@ -73,7 +73,7 @@ class Blocks(Struct, frozen=True):
 
 
 class _Item(Struct):
-    """An item as JSON has it: digests are hex."""
+    """An item as JSON spells it: digests are hex."""
 
     kind: ItemKind
     dtype: str

@@ -1,4 +1,4 @@
-"""The shared memory in which a client passes large items over a Unix socket."""
+"""Shared memory in which a client passes large items over a Unix socket."""
 
 from dataclasses import replace
 from threading import Lock
@@ -10,17 +10,17 @@ from mmhash.client.exchange import Request
 from mmhash.errors import ServiceError, TransportError
 from mmhash.transport import SharedPool, SharedTensor
 
-# Enough for three features of 20 MiB; without room, a feature gets a segment of its own.
+# Room for three features of 20 MiB. When the pool is full, a feature gets its own segment.
 POOL_BYTES = 64 << 20
 
-# The service does not see this memory, or not any more.
+# The service cannot see this memory, or no longer can.
 _NOT_FOUND = "urn:mmhash:problem:invalid-handle"
-# Something between the client and the service makes its socket another one.
+# A proxy between client and service forwards over another socket.
 _NOT_LOCAL = "urn:mmhash:problem:in-place-off"
 
 
 class SharedItems:
-    """The pool of one client, for several threads; it is allocated at the first large item."""
+    """The pool of one client, for several threads; allocated for the first large item."""
 
     def __init__(self, *, is_local: bool) -> None:
         self.is_used = is_local
@@ -29,7 +29,7 @@ class SharedItems:
         self._pool: SharedPool | None = None
 
     def lease(self) -> "SharedCopy":
-        """Return a lease, which is empty until an item is copied."""
+        """Return a lease, which stays empty until an item is copied."""
         return SharedCopy(self)
 
     def pool(self) -> SharedPool:
@@ -40,13 +40,13 @@ class SharedItems:
             return self._pool
 
     def note_success(self) -> None:
-        """Note that the service reads this memory."""
+        """Note that the service can read this memory."""
         self._has_served = True
 
     def note_failure(self, error: ServiceError) -> None:
-        """Raise an error of the item itself; else the bytes are to be sent.
+        """Raise an error caused by the item itself; otherwise let the caller send the bytes.
 
-        If the service has never found an item here, it sees other memory: no more are passed.
+        If the service has never found an item here, it cannot see this memory: stop using it.
         """
         if error.type not in {_NOT_FOUND, _NOT_LOCAL}:
             raise error
@@ -62,14 +62,14 @@ class SharedItems:
 
 
 class SharedCopy:
-    """The copy of an item in shared memory, until the block is left."""
+    """The copy of an item in shared memory; it lives as long as the block."""
 
     def __init__(self, shared: SharedItems) -> None:
         self._shared = shared
         self._handle: object = None
 
     def copy(self, request: Request) -> Request | None:
-        """Copy the item of a request; return the request with its handle, or None without room."""
+        """Copy the item; return the request with a handle, or None if there is no room."""
         payload = request.payload
         if payload is None:
             return None
@@ -95,5 +95,5 @@ class SharedCopy:
 
     def __exit__(self, *_: object) -> None:
         if self._handle is not None:
-            # Acknowledge instead of a service that did not read it.
+            # Acknowledge on behalf of a service that did not read the item.
             SharedTensor.open(self._handle).close()

@@ -15,7 +15,7 @@ Compiled = Callable[..., Any]
 class Backend:
     """A `backend` for torch.compile: the passes of a manager, then another backend.
 
-    The passes see Dynamo's graph, so the keys of Inductor's caches are of the rewritten graph.
+    The passes rewrite Dynamo's graph, so Inductor's caches are keyed by the rewritten graph.
     """
 
     __name__ = "mmhash"
@@ -33,7 +33,7 @@ class Backend:
     ) -> Compiled:
         """Rewrite the graph and compile it; if that fails, compile the original graph.
 
-        `options={"then": "eager"}` in torch.compile names another backend than Inductor.
+        `options={"then": "eager"}` in torch.compile selects a backend other than Inductor.
         """
         then = torch._dynamo.lookup_backend({"then": self.then, **(options or {})}["then"])
         original = copy_of(graph_module.graph)

@@ -1,7 +1,7 @@
-"""The list of operations that only read; every other node of a graph counts as a writer.
+"""The list of operations that only read. Every other node of a graph counts as a writer.
 
-A schema is not proof: that of `aten::batch_norm` declares no mutation, but the operator updates its
-running statistics.
+A schema proves nothing: `aten::batch_norm` declares no mutation, but updates its running
+statistics.
 """
 
 import builtins
@@ -17,8 +17,8 @@ from torch.nn import functional
 
 import mmhash.ops  # noqa: F401  (registers the operators)
 
-# Names that torch, its methods and its operators share. None of them writes to a tensor, or changes
-# its shape or storage, unless it is called with `out`.
+# Names that torch, its methods and its operators share. Unless called with `out`, none of these
+# operations writes to a tensor or changes a shape or storage.
 _NAMES = frozenset(
     """
     abs absolute acos acosh add addcdiv addcmul addmm addmv alias all amax amin aminmax angle
@@ -66,7 +66,7 @@ _FUNCTIONS = frozenset(
     if callable(getattr(holder, name, None))
 )  # fmt: skip
 
-# These are pure if their arguments are tensors, numbers, or lists of them.
+# Pure if all arguments are tensors, numbers, or lists of tensors and numbers.
 _ON_VALUES = frozenset(
     getattr(operator, name)
     for name in (
@@ -77,7 +77,7 @@ _ON_VALUES = frozenset(
 )  # fmt: skip
 _ATTRIBUTES = frozenset({"T", "device", "dtype", "mT", "ndim", "shape"})
 
-# These write to their first argument only.
+# Operations that write only to their first argument.
 _IN_PLACE_NAMES = frozenset(
     {"add_", "div_", "divide_", "mul_", "multiply_", "sub_", "subtract_", "true_divide_"}
 )
@@ -118,7 +118,7 @@ def may_write(node: Node) -> bool:
 
 
 def written_storages(graph: Graph) -> set[int]:
-    """Return the storages to which any node of a graph may write."""
+    """Return the storages that any node of a graph may write to."""
     return {
         storage
         for node in graph.nodes
@@ -129,26 +129,26 @@ def written_storages(graph: Graph) -> set[int]:
 
 
 def storages_of(node: Node) -> Iterator[int]:
-    """Yield the storage of each tensor that a node returns; views of one tensor share it."""
+    """Yield the storage of each tensor that a node returns; views of one tensor share a storage."""
     for value in _flat(result_of(node)):
         if isinstance(value, Tensor) and value.layout == torch.strided:
             yield _unwrapped(value).untyped_storage()._cdata
 
 
 def _unwrapped(value: Tensor) -> Tensor:
-    """Return the tensor of which torch.vmap made a batch of tensors."""
+    """Return the tensor that torch.vmap wrapped in a batch."""
     while functorch.is_functorch_wrapped_tensor(value):
         value = functorch.get_unwrapped(value)
     return value
 
 
 def result_of(node: Node) -> Any:
-    """Return the fake tensors and numbers of a node's result; None if they are not known."""
+    """Return the fake tensors and numbers of a node's result, or None if they are unknown."""
     return node.meta.get("val", node.meta.get("example_value"))
 
 
 def _may_be_written(node: Node) -> list[Node]:
-    """Return the arguments to which a node may write."""
+    """Return the arguments that a node may write to."""
     is_in_place = (
         node.target in _IN_PLACE_NAMES
         or node.target in _IN_PLACE_FUNCTIONS
@@ -164,7 +164,7 @@ def _is_listed(target: Any) -> bool:
 
 
 def _name(target: Any) -> str | None:
-    """Return the name of one of torch's operators without its overload; None for other targets."""
+    """Return the name of a torch operator without its overload, or None for other targets."""
     if not isinstance(target, _OPERATOR):
         return None
     namespace, _, name = str(target._schema.name).partition("::")
@@ -172,19 +172,19 @@ def _name(target: Any) -> str | None:
 
 
 def _is_guard(node: Node) -> bool:
-    """Return True if a node checks inputs: torch.export adds one to the modules that it returns."""
+    """Return True if a node checks inputs: torch.export adds such a node to its modules."""
     owner = node.graph.owning_module
     if owner is None:
         return False
     module = type(owner.get_submodule(str(node.target)))
-    # Compared by name: torch loads it with torch.export, and some releases do not have it.
+    # Compared by name: torch loads the class with torch.export, and some releases lack it.
     return (module.__module__, module.__qualname__) == ("torch.export._unlift", "GuardsFn")
 
 
 def _is_known(node: Node) -> bool:
-    """Return True if a node returns tensors and numbers, whose methods are torch's and Python's."""
+    """Return True if the results are tensors and numbers with their usual methods."""
     if node.target in _OPERATORS:
-        return True  # nodes that a pass added have no recorded result
+        return True  # nodes added by a pass have no recorded result
     values = list(_flat(result_of(node)))
     return bool(values) and all(
         isinstance(value, (Tensor, int, float, torch.SymInt, torch.SymFloat, torch.SymBool))

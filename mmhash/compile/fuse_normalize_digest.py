@@ -1,7 +1,7 @@
-"""A pass that fuses the steps from pixels to features and the digest of each image into one call.
+"""A pass that fuses normalising pixels and digesting each image into one call.
 
-The result is equal bit for bit, so steps that round differently are not fused: another order, a
-multiplication by 1 / std, float64, a mean or std that is not one float32 for each channel.
+The results stay equal bit for bit. So steps that round differently are not fused: another order, a
+multiplication by 1 / std, float64, or a mean or std that is not one float32 per channel.
 """
 
 import operator
@@ -49,7 +49,7 @@ class FuseNormalizeDigest(Pass):
 
 
 class _Steps(NamedTuple):
-    """The operands of the steps, and their nodes from the features back to the first cast."""
+    """The operands of the steps, and the nodes from the features back to the first cast."""
 
     nodes: list[Node]
     pixels: Node
@@ -59,7 +59,7 @@ class _Steps(NamedTuple):
 
 
 def _fuse(graph: Graph, digest: Node) -> bool:
-    """Fuse a digest with the steps before it if they match the pattern; return True if so."""
+    """Fuse a digest with the steps before it if they match the pattern; return True if fused."""
     call = digest_of(digest)
     steps = _steps(call.x) if call and call.dim == 0 else None
     if call is None or steps is None or _written_between(steps, digest):
@@ -91,7 +91,7 @@ def _fuse(graph: Graph, digest: Node) -> bool:
 
 
 def _steps(features: Node) -> _Steps | None:
-    """Match the steps backwards from the features, as long as each has one reader."""
+    """Match the steps backwards from the features, as long as each step has one reader."""
     nodes = [features]
     steps: list[Step] = []
     while len(steps) < 5 and (step := step_of(nodes[-1])):
@@ -117,7 +117,7 @@ def _steps(features: Node) -> _Steps | None:
 
 
 def _written_between(steps: _Steps, digest: Node) -> bool:
-    """Return True if another node between the first cast and the digest may write to a tensor."""
+    """Return True if any other node between the first cast and the digest may write to a tensor."""
     node = steps.nodes[-1]
     while node is not digest:
         if node not in steps.nodes and may_write(node):
@@ -132,7 +132,7 @@ def _only_read(graph: Graph, *nodes: Node) -> bool:
 
 
 def _channel_dim(pixels: Tensor, mean: Tensor, std: Tensor) -> int | None:
-    """Return the dimension of the pixels that has the channels of mean and std, if there is one."""
+    """Return the dimension of the pixels along which mean and std lie, or None."""
     if pixels.dtype != torch.uint8 or pixels.ndim < 2 or not pixels.is_contiguous():
         return None
     for values in (mean, std):
@@ -151,7 +151,7 @@ def _pays_on_cuda(
 ) -> bool:
     image = pixels.shape[1:]
     if not all(type(axis) is int for axis in image):
-        return True  # not known for symbolic shapes
+        return True  # symbolic shapes are unknown
     return pays(image, out_dtype, algorithm, channel_dim - 1)
 
 

@@ -1,4 +1,4 @@
-"""The pass manager: passes over a graph in order, each rolled back if it fails."""
+"""The pass manager: runs passes over a graph in order, and rolls back each pass that fails."""
 
 import warnings
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from mmhash.compile.passes import DropDeadDigest, Pass
 
 @dataclass(frozen=True)
 class Row:
-    """One pass: the number of places where it rewrote the graph, and its cost."""
+    """The report of one pass: how many places it rewrote, and its cost."""
 
     name: str
     matches: int
     nodes_before: int
     nodes_after: int
     milliseconds: float
-    rolled_back: str = ""  # the reason, if it was
+    rolled_back: str = ""  # the reason for the rollback, if any
 
     def __str__(self) -> str:
         line = f"{self.name:22} {self.matches:7} {self.nodes_before:5} -> {self.nodes_after:<5}"
@@ -32,12 +32,12 @@ class Row:
 
 @dataclass(frozen=True)
 class PassReport:
-    """All passes over one graph; as text, a line for each."""
+    """All passes over one graph; as text, one line per pass."""
 
     rows: tuple[Row, ...]
 
     def matches(self, name: str) -> int:
-        """Return the number of places where the pass of that name rewrote the graph."""
+        """Return the number of places that the pass with this name rewrote."""
         return sum(row.matches for row in self.rows if row.name == name)
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class PassReport:
 
 
 class PassManager:
-    """Ordered passes and a report of their last run; the default is all passes of mmhash."""
+    """Ordered passes, by default all passes of mmhash, and a report of the last run."""
 
     def __init__(self, passes: Sequence[Pass] | None = None) -> None:
         if passes is None:
@@ -57,13 +57,14 @@ class PassManager:
     def __call__(self, graph_module: GraphModule) -> GraphModule:
         """Rewrite a graph in place, and return it.
 
-        The graphs of a compiler and of torch.export have metadata about the result of each node.
-        Nodes without it do not change.
+        Compilers and torch.export store metadata about the result of each node. Nodes without
+        metadata do not change.
         """
         rows: list[Row] = []
         kept: Graph | None = None
         for graph_pass in self.passes:
-            # Copied again only after a change: if nothing matches, the copy is most of the cost.
+            # Copy the graph again only after a change: if nothing matches, copying is most of the
+            # cost.
             kept = kept or copy_of(graph_module.graph)
             row = self._run(graph_pass, graph_module, kept)
             rows.append(row)
@@ -113,5 +114,5 @@ class PassManager:
 
 
 def _reason(error: Exception) -> str:
-    """Return the first line of an error; torch adds details below it."""
+    """Return the first line of an error; torch adds details below."""
     return f"{type(error).__name__}: {error}".partition("\n")[0]

@@ -1,4 +1,4 @@
-"""A pass that merges digests of parts of one tensor into one call, on a GPU one launch."""
+"""A pass that merges the digests of parts of one tensor into one call (on a GPU, one launch)."""
 
 import operator
 
@@ -10,16 +10,16 @@ from mmhash.compile.nodes import DIGEST, DIGESTS, DigestCall, digest_of, source_
 from mmhash.compile.passes import Pass
 from mmhash.digest import Algorithm
 
-# What the parts of one call have in common.
+# What calls must have in common to be merged.
 _Group = tuple[Node, Algorithm, torch.device]
 
 
 class MergeDigests(Pass):
     """Merge the calls of `mmhash::digest` on parts of one tensor into one of `mmhash::digests`.
 
-    A call can be delayed until its result is read, or until a node that may write to a tensor: all
-    delayed calls are merged there. A digest to which a node may write stays a separate call,
-    because the rows of merged digests share a storage.
+    A call can wait until a node reads its result or may write to a tensor. All waiting calls are
+    merged there. A digest that a node may write to stays a separate call, because the rows of
+    merged digests share a storage.
     """
 
     name = "merge_digests"

@@ -1,4 +1,4 @@
-"""The meaning of a graph's nodes, for graphs of Dynamo, torch.export and symbolic tracing."""
+"""The meaning of graph nodes, for graphs from Dynamo, torch.export and symbolic tracing."""
 
 import copy
 import operator
@@ -16,7 +16,7 @@ DIGEST = torch.ops.mmhash.digest.default
 DIGESTS = torch.ops.mmhash.digests.default
 NORMALIZE_DIGEST = torch.ops.mmhash.normalize_digest.default
 
-# A step that writes in place is the same step if no other node reads the tensor.
+# In-place steps count as the same steps if no other node reads the tensor.
 _STEPS: dict[object, str] = {
     target: step
     for step, targets in {
@@ -53,7 +53,7 @@ class Step(NamedTuple):
 
 
 def step_of(node: Node) -> Step | None:
-    """Return a node as a step; None if it is no step, or has more arguments than a step has."""
+    """Return the node as a step, or None if it is not one."""
     if node.op not in {"call_function", "call_method"}:
         return None
     if node.op == "call_method" and node.target in _CASTS and len(node.args) == 1:
@@ -73,10 +73,10 @@ def step_of(node: Node) -> Step | None:
 
 
 def number_of(operand: Any) -> float | None:
-    """Return the constant by which a tensor is multiplied: a number, or a float32 in a tensor.
+    """Return the constant that a tensor is multiplied by: a number, or a float32 in a tensor.
 
-    The value of a tensor with another reader is not known: that reader may write to it, or return a
-    view of it.
+    If a tensor has another reader, its value is unknown: that reader may write to it or return a
+    view.
     """
     if isinstance(operand, Node) and operand.target is torch.tensor and len(operand.args) == 1:
         value = value_of(operand)
@@ -97,25 +97,25 @@ def copy_of(graph: Graph) -> Graph:
 
 
 def value_of(operand: Any) -> torch.Tensor | None:
-    """Return the fake tensor of a node's result, if the graph has one."""
+    """Return the fake tensor of a node's result if the graph records one."""
     value = result_of(operand) if isinstance(operand, Node) else None
     return value if isinstance(value, torch.Tensor) else None
 
 
 def readers(node: Node) -> list[Node]:
-    """Return the nodes that read a node's result, without assertions."""
+    """Return the nodes that read a node's result, except assertions."""
     return [user for user in node.users if user.target is not _ASSERTION]
 
 
 def erase(graph: Graph, node: Node) -> None:
-    """Remove a node without a reader, and the assertions about it."""
+    """Remove a node that nothing reads, with the assertions about it."""
     for assertion in list(node.users):
         graph.erase_node(assertion)
     graph.erase_node(node)
 
 
 def source_of(node: Node) -> Node:
-    """Return the tensor of which a node is a view with constant indices; else the node itself."""
+    """Return the tensor that a node views with constant indices, or the node itself."""
     while node.op != "call_module" and node.target in _VIEWS:
         if not node.args or not isinstance(node.args[0], Node):
             break
@@ -132,7 +132,7 @@ class DigestCall(NamedTuple):
 
 
 def digest_of(node: Node) -> DigestCall | None:
-    """Return a node's call of `mmhash::digest`, if it is one."""
+    """Return the node as a call of `mmhash::digest`, or None."""
     if node.target is not DIGEST:
         return None
     (x,) = node.all_input_nodes

@@ -1,4 +1,4 @@
-"""The base class of passes over a graph, and the pass that removes digests without a reader."""
+"""The base class of passes over a graph, and a pass that removes unread digests."""
 
 from abc import ABC, abstractmethod
 
@@ -8,17 +8,17 @@ from mmhash.compile.nodes import DIGEST, DIGESTS
 
 
 class Pass(ABC):
-    """A pass that rewrites a graph; its name is for reports and warnings."""
+    """A pass that rewrites a graph; reports and warnings show its name."""
 
     name: str
 
     @abstractmethod
     def __call__(self, graph_module: GraphModule) -> int:
-        """Rewrite the graph; return the number of changed places: 0 if the graph did not change."""
+        """Rewrite the graph; return the number of changed places."""
 
 
 class DropDeadDigest(Pass):
-    """Remove calls of `mmhash::digest` and `mmhash::digests` whose result has no reader."""
+    """Remove calls of `mmhash::digest` and `mmhash::digests` whose result nothing reads."""
 
     name = "drop_dead_digest"
 

@@ -1,6 +1,6 @@
-"""The same digests on a CUDA device: kernels, their compilation and their launch.
+"""The same digests on a CUDA device: kernels, their compiler and their launches.
 
-Importing this package imports neither torch nor the CUDA driver; the first hash loads them.
+Importing this package loads neither torch nor the CUDA driver; the first hash does.
 """
 
 from mmhash.cuda.device import why_unavailable

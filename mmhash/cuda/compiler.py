@@ -1,6 +1,7 @@
-"""Compilation of kernels to machine code with NVRTC, and a disk cache of the results.
+"""Compiles kernels to machine code with NVRTC, and caches the results on disk.
 
-NVRTC is the compiler that CUDA builds of torch install: no nvcc and no host compiler is needed.
+NVRTC is the compiler that CUDA builds of torch install, so neither nvcc nor a host compiler is
+needed.
 """
 
 import ctypes
@@ -26,14 +27,14 @@ _CHECK_SIZE = 32
 
 
 def compile_kernels(source: str, capability: int) -> bytes:
-    """Compile a source of this directory for a GPU with `capability` (90 for 9.0)."""
+    """Compile a source in this directory for a GPU with compute `capability` (90 for 9.0)."""
     nvrtc = _Nvrtc.get()
     target = nvrtc.target(capability)
     return nvrtc.compile(source, target)
 
 
 def load_kernels(source: str, capability: int) -> bytes:
-    """Return the same from the disk cache; compile and store it if it is missing or damaged."""
+    """Return the compiled code from the disk cache; on a miss or damage, compile and store it."""
     nvrtc = _Nvrtc.get()
     target = nvrtc.target(capability)
     directory = cache_directory()
@@ -70,7 +71,7 @@ def _cache_name(source: str, target: str, version: tuple[int, int]) -> str:
 
 
 def cache_directory() -> Path | None:
-    """Return a directory to which only this user can write, or None: no other code is run."""
+    """Return a directory that only this user can write to, or None: no other code is run."""
     configured = os.environ.get("MMHASH_CACHE_DIR")
     if configured:
         directory = Path(configured)
@@ -101,7 +102,7 @@ def _read_checked(path: Path) -> bytes | None:
 
 
 def _write_checked(path: Path, image: bytes) -> None:
-    """Write a file atomically if possible; two processes would write the same bytes."""
+    """Write a file atomically if possible. Two processes would write the same bytes."""
     with suppress(OSError):
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
         try:
@@ -114,7 +115,7 @@ def _write_checked(path: Path, image: bytes) -> None:
 
 
 def _candidates() -> Iterator[str]:
-    """Yield the places of NVRTC, newest first: torch's wheels, then the linker's search path."""
+    """Yield the paths of NVRTC, newest first: torch's wheels, then the linker's search path."""
     spec = find_spec("nvidia")
     libraries: list[Path] = []
     for root in (spec.submodule_search_locations or []) if spec else []:

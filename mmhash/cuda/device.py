@@ -1,4 +1,4 @@
-"""A CUDA device in use: its context, its kernels, and the slots that its launches share."""
+"""A CUDA device: its context, its kernels, and the slots that launches share."""
 
 import sys
 import threading
@@ -17,7 +17,7 @@ _NO_CHANGE = nullcontext()
 
 
 class Device:
-    """A device with its kernels, and the slots that are free for the next launch."""
+    """A device with its kernels, and the slots free for the next launch."""
 
     def __init__(self, index: int) -> None:
         self.driver = driver()
@@ -28,20 +28,20 @@ class Device:
             raise DeviceError(
                 f"CUDA device {index} is sm_{capability}: the kernels need sm_{OLDEST} or newer"
             )
-        nvrtc_version()  # raises if NVRTC is missing, before a context is created
+        nvrtc_version()  # raises before a context is created if NVRTC is missing
         self._capability = capability
         self.processors = self.driver.processors(index)
         self._context = self.driver.primary_context(index)
         self._kernels: dict[str, list[int]] = {}
         self._loading = threading.Lock()
         self.rates: dict[str, float] = {}
-        """The highest rate seen of each algorithm, in bytes per second, from call to result."""
+        """The highest rate of each algorithm so far, in bytes per second from call to result."""
         self.free_slots: list[Slot] = []
         self.abandoned_slots: list[tuple[Slot, int]] = []
 
     def context(self) -> AbstractContextManager[None]:
         """Make the device's context current in the calling thread."""
-        if self.driver.current_context() == self._context:  # as in all of torch's programs
+        if self.driver.current_context() == self._context:  # as in every torch program
             return _NO_CHANGE
         return self._pushed_context()
 
@@ -54,7 +54,7 @@ class Device:
             self.driver.pop()
 
     def kernels(self, source: str, names: Sequence[str]) -> list[int]:
-        """Return kernels of a source by their names; compiled and loaded once."""
+        """Return the kernels of a source by name; compile and load them once."""
         kernels = self._kernels.get(source)
         if kernels is None:
             with self._loading:
@@ -66,7 +66,7 @@ class Device:
         """Take a free slot with at least this much scratch memory, or create one."""
         slot = self._take_free(scratch)
         if slot is None and self.abandoned_slots:
-            # Also if smaller ones are free: they would keep abandoned ones from use forever.
+            # Reclaim even if smaller slots are free: a small free slot must not block this forever.
             self._reclaim_abandoned()
             slot = self._take_free(scratch)
         if slot is not None:
@@ -82,7 +82,7 @@ class Device:
                 if slot.capacity >= scratch:
                     return slot
                 too_small.append(slot)
-        except IndexError:  # another thread took the last
+        except IndexError:  # another thread took the last free slot
             pass
         finally:
             self.free_slots += too_small
@@ -100,13 +100,13 @@ class Device:
 
 @cache
 def device_of(index: int) -> Device:
-    """Return the device with this index; a DeviceError if it cannot be used."""
+    """Return the device with this index; raise DeviceError if it cannot be used."""
     return Device(index)
 
 
 @cache
 def why_unavailable(device_index: int) -> str | None:
-    """Return the reason why a device cannot hash, or None if it can; this does not change."""
+    """Return the reason why a device cannot hash, or None if it can. The answer never changes."""
     try:
         device_of(device_index)
     except DeviceError as error:
@@ -119,7 +119,8 @@ def current_stream(device_index: int) -> int:
     torch = sys.modules.get("torch")
     if torch is None:
         return 0
-    # The function that Triton uses. The public current_stream() creates an object, which is slow.
+    # The function that Triton uses. The public current_stream() is slow because it creates an
+    # object.
     raw = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
     stream: int = raw(device_index) if raw else torch.cuda.current_stream(device_index).cuda_stream
     return stream

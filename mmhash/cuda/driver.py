@@ -1,4 +1,4 @@
-"""The functions of the CUDA driver that a launch needs, with errors as DeviceError."""
+"""The functions of the CUDA driver that launches need; failures raise DeviceError."""
 
 import ctypes
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ _HOST_ALLOC_PORTABLE_MAPPED = 3
 _NOT_READY = 600
 _PROCESSORS, _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 16, 75, 76
 
-# Names as cuda.h maps them, some with a version.
+# Names as cuda.h maps them; some have a version suffix.
 _CALLS = {
     "cuInit": (ctypes.c_uint,),
     "cuDeviceGet": (ctypes.c_void_p, ctypes.c_int),
@@ -45,8 +45,8 @@ class Driver:
             call.argtypes = arguments
             call.restype = ctypes.c_int
             self._calls[name] = call
-        # Each launch calls these two. They have no argtypes, whose conversions take half of a call,
-        # so an address must be a c_void_p: an int is cut to 32 bits.
+        # Each launch calls these two functions. Declaring argtypes would double the time of a call,
+        # so pass addresses as c_void_p: a bare int is cut to 32 bits.
         self._get_current, self._launch = library["cuCtxGetCurrent"], library["cuLaunchKernel"]
         self.call("cuInit", 0)
 
@@ -55,7 +55,7 @@ class Driver:
         self.check(name, self._calls[name](*arguments))
 
     def check(self, name: str, status: int) -> None:
-        """Raise a DeviceError if the status that a function returned is not success."""
+        """Raise DeviceError if a function returned a status other than success."""
         if status:
             raise DeviceError(f"{name}: {self._error_name(status)}")
 
@@ -73,7 +73,7 @@ class Driver:
     def launch(
         self, kernel: int, blocks: int, threads: int, stream: int, arguments: ctypes.Array[Any]
     ) -> None:
-        """Launch a kernel in the current context, with an array of pointers to its parameters."""
+        """Launch a kernel in the current context; `parameters` is an array of pointers."""
         pointer = ctypes.c_void_p
         shape = (blocks, 1, 1, threads, 1, 1)
         status = self._launch(pointer(kernel), *shape, 0, pointer(stream), arguments, None)
@@ -119,7 +119,7 @@ class Driver:
         self.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
     def functions(self, image: bytes, names: Sequence[str]) -> list[int]:
-        """Load machine code into the current context and return kernels of it by name."""
+        """Load machine code into the current context, and return its kernels by name."""
         module, functions = ctypes.c_void_p(), []
         self.call("cuModuleLoadData", ctypes.byref(module), image)
         for name in names:

@@ -1,4 +1,4 @@
-"""Digests of segments of device memory: one launch for a list, with results in pinned memory."""
+"""Digests of segments of device memory: one launch for a list, results in pinned memory."""
 
 import threading
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ _KERNEL_NAMES: Final = {
     name: [f"{name}_{capacity}" for capacity in CAPACITIES] for name in ALGORITHMS
 }
 
-# A thread polls the flag, with the GIL, around the time at which the results are expected, and
-# sleeps before and after. An event would make each launch longer, here and on the device.
+# A thread polls the flag, holding the GIL, around the time when results are expected, and sleeps
+# otherwise. A CUDA event would make each launch longer, on the host and on the device.
 _POLL_S = 100e-6
 _SLEEP_S = 50e-6
 
-# Bytes per second until a device's own rate is known: no device is faster, so no sleep is too long.
-# The rate is learned from launches of at least this many bytes.
+# Bytes per second until a device's own rate is known. No device is faster, so no sleep is too long.
+# The rate is learned from launches of at least _RATE_FROM bytes.
 _HIGHEST_RATE = 1e13
 _RATE_FROM = 32 << 20
 
@@ -38,10 +38,10 @@ def hash_segments(
 ) -> "Pending":
     """Start hashing segments of a device's memory, each an (address, bytes); do not wait.
 
-    The work is ordered after the work on `stream` (by default torch's current stream) and nothing
-    else. Until `wait()` has returned, the memory must not change: keep its tensors, and if `stream`
-    is not the stream of a tensor, record the tensor there. `device_out` is an address on the device
-    to which the results are also written, 32 bytes for each segment.
+    The work is ordered after earlier work on `stream` (by default torch's current stream) and
+    nothing else. The memory must not change until `wait()` returns: keep its tensors alive, and
+    record a tensor on `stream` if it belongs to another stream. `device_out` is a device address
+    that also receives the results, 32 bytes per segment.
     """
     device = device_of(device_index)
     if stream is None:
@@ -94,7 +94,7 @@ def _columns(segments: Sequence[Segment]) -> tuple[Sequence[int], Sequence[int]]
 
 
 def _batches(count: int, frames: Frames | None) -> list[tuple[int, int]]:
-    """Cut a list into launches with at most as many segments and preimages as one holds."""
+    """Cut a list into launches, each with as many segments and preimages as a launch holds."""
     if frames is not None and len(frames.items) != count:
         raise InputValueError(f"{len(frames.items)} frames for {count} segments")
     if 0 < count <= MAX_PREIMAGES:
@@ -128,7 +128,7 @@ def _launch(
         device.driver.launch(kernel, grid.tiles, threads, stream, slot.arguments[variant])
     except BaseException as error:
         if is_started and not isinstance(error, DeviceError):
-            # A signal's exception: the kernel may still write.
+            # A signal handler raised an exception: the kernel may still write.
             device.abandoned_slots.append((slot, slot.ticket))
         else:
             device.free_slots.append(slot)
@@ -137,7 +137,7 @@ def _launch(
 
 
 class _Launch:
-    """One launch between its start and the reading of its results."""
+    """One launch, from its start until its results are read."""
 
     __slots__ = (
         "_algorithm",
@@ -222,5 +222,5 @@ class _Launch:
             seconds = min(seconds + 1e-6, _SLEEP_S)
 
     def __del__(self) -> None:
-        if not self._results_read:  # else it is free: a signal interrupted Pending.wait()
+        if not self._results_read:  # else the slot is free: a signal interrupted Pending.wait()
             self._device.abandoned_slots.append((self._slot, self._ticket))

@@ -12,14 +12,15 @@ from mmhash.algorithms import ALGORITHM_SPECS, ALGORITHMS, DIGEST_SIZE, Algorith
 from mmhash.cuda.device import current_stream, device_of
 from mmhash.cuda.launch import hash_segments
 
-# The kernels' limits: normalize.cuh's CHANNELS, images that its Divisor divides, words of pixels.
+# Limits of the kernels: CHANNELS of normalize.cuh, images that its Divisor can divide, words of
+# pixels.
 _CHANNELS: Final = 8
 _LARGEST: Final = (1 << 31) - 1
 _WORD: Final = 4
 
 _SECTOR: Final = 32
 
-# normalize.cuh's Work and Format.
+# Work and Format of normalize.cuh.
 _WORK = struct.Struct("<7Q6IfI4I")
 _FORMAT = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 
@@ -47,15 +48,15 @@ def normalize_digest(  # noqa: PLR0917  (the operator's own arguments, which tor
     algorithm: Algorithm,
     channel_dim: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the features of a batch of images on a device, and a digest for each image.
+    """Return the features of a batch of images on a device, and a digest of each image.
 
-    `pixels` is contiguous, its first dimension the batch; `mean` and `std` are float32, one for
-    each channel, on the same device. The features are equal to torch's
-    `((pixels.float() * scale - mean) / std).to(out_dtype)`, bit for bit. All work is ordered on the
-    current stream; the function does not wait.
+    `pixels` is contiguous, with the batch as its first dimension. `mean` and `std` are float32, one
+    per channel, on the same device. The features equal torch's `((pixels.float() * scale - mean) /
+    std).to(out_dtype)` bit for bit. All work is ordered on the current stream; the function does
+    not wait.
 
     Inputs that the kernels do not support are computed step by step: images whose number of pixels
-    is not a multiple of 4 or is above 2^31, pixels at an address that 4 does not divide, more than
+    is above 2^31 or not a multiple of 4, pixels at an address that 4 does not divide, and more than
     8 channels.
     """
     steps = Steps(scale, mean, std, channel_dim)
@@ -69,7 +70,7 @@ def normalize_digest(  # noqa: PLR0917  (the operator's own arguments, which tor
     kernels = ALGORITHM_SPECS[algorithm].kernels
     shift = kernels.tile_shift or _tile_shift(features.nbytes)
     tiles = ((features.nbytes // count - 1) >> shift) + 1
-    # A node for each tile, and room for the length with which an xxh3 root's message ends.
+    # A node per tile, plus room for the length that ends the message of an xxh3 root.
     node_bytes = count * (tiles + 1) * kernels.node_size
     scratch = pixels.new_empty(node_bytes + count * 4)
     counters = scratch.data_ptr() + node_bytes
@@ -87,11 +88,11 @@ def normalize_digest(  # noqa: PLR0917  (the operator's own arguments, which tor
 
 
 def pays(image: Sequence[int], out_dtype: torch.dtype, algorithm: Algorithm, channel: int) -> bool:
-    """Return True if the kernel beats compiled steps and a digest for images of this shape.
+    """Return True if the kernel beats compiled steps plus a digest for images of this shape.
 
-    It does not for images that are computed step by step. Nor, as measured on an H200, for BLAKE3
-    if images end within a sector of memory, which is then written in two halves, and for xxh3 with
-    the channels last.
+    The kernel loses for images that are computed step by step. On an H200 it also loses for BLAKE3
+    if images end within a sector of memory, which is then written twice, and for xxh3 with the
+    channels last.
     """
     pixels = prod(image)
     if pixels % _WORD or image[channel] > _CHANNELS:
@@ -111,7 +112,7 @@ def pack_work(
     tiles: int,
     shift: int,
 ) -> bytes:
-    """Return the kernel's parameter; `memory` is the pixels, features, digests and scratch."""
+    """Return the kernel's parameter; `memory` holds the pixels, features, digests and scratch."""
     pixels, features, *_ = memory
     image, channels = pixels.numel() // len(pixels), pixels.shape[steps.channel_dim]
     run = image if channels == 1 else prod(pixels.shape[steps.channel_dim + 1 :])
@@ -134,7 +135,7 @@ def pack_work(
 def _step_by_step(
     pixels: torch.Tensor, steps: Steps, out_dtype: torch.dtype, algorithm: Algorithm
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Do the same with torch's kernels, and one launch that hashes the features."""
+    """Do the same with torch's kernels, plus one launch that hashes the features."""
     shape = [1] * pixels.ndim
     shape[steps.channel_dim] = -1
     made = pixels.float()
@@ -149,7 +150,7 @@ def _step_by_step(
 
 
 def divisor(by: int) -> tuple[int, int, int]:
-    """Return normalize.cuh's Divisor; its multiplier is 2^shift / by, the next larger integer.
+    """Return the Divisor of normalize.cuh; its multiplier is 2^shift / by, rounded up.
 
     The error stays below 1 / by for numerators below 2^31.
     """
@@ -158,5 +159,5 @@ def divisor(by: int) -> tuple[int, int, int]:
 
 
 def _tile_shift(nbytes: int) -> int:
-    """Return the tile shift for BLAKE3: small tiles leave no processor idle, large join faster."""
+    """Return the tile shift for BLAKE3: small tiles keep all processors busy, large join faster."""
     return 17 if nbytes <= 128 << 20 else 18

@@ -1,4 +1,4 @@
-"""The memory of a launch: parameters, scratch and counters, and results that the host can read."""
+"""The memory of a launch: parameters, scratch, counters, and results that the host can read."""
 
 import ctypes
 import struct
@@ -9,22 +9,22 @@ from mmhash.cuda.frames import MAX_PREIMAGE, Frames
 from mmhash.cuda.tiles import Grid
 from mmhash.errors import InputValueError
 
-# Segments that a kernel's parameters hold: one, those that fit 4 KiB, those that fit 32764 bytes.
+# How many segments a kernel's parameters hold: one, as many as fit 4 KiB, or as fit 32764 bytes.
 CAPACITIES: Final = (1, 180, 1600)
 MAX_SEGMENTS = CAPACITIES[-1]
-MAX_PREIMAGES = 64  # different ones in a launch
+MAX_PREIMAGES = 64  # different templates in a launch
 
-# launch.cuh's Launch, and the arrays that follow it for one segment.
+# Launch of launch.cuh, and the arrays that follow it, for one segment.
 _HEAD = struct.Struct("<6Q32s6I")
 _SINGLE = struct.Struct("<6Q32s6I2QI")
 _FRAME = struct.Struct("<IHH")
 _NO_KEY = bytes(32)
 
-# Pinned memory of a slot: the flag, the results, then frames and their preimages.
+# The pinned memory of a slot: the flag, the results, then frames and their preimages.
 RESULT_SIZE = 32
 _RESULTS_OFFSET = 64
 _FRAMES_OFFSET = _RESULTS_OFFSET + MAX_SEGMENTS * RESULT_SIZE
-_PREIMAGES_OFFSET = MAX_SEGMENTS * _FRAME.size  # from the frames
+_PREIMAGES_OFFSET = MAX_SEGMENTS * _FRAME.size  # offset from the frames
 _PINNED = _FRAMES_OFFSET + _PREIMAGES_OFFSET + MAX_PREIMAGES * MAX_PREIMAGE
 
 _COUNTERS = (MAX_SEGMENTS + 1) * 4 // 256 * 256 + 256
@@ -41,7 +41,7 @@ class Slot:
         pinned, self._pinned_on_device = cuda.allocate_pinned(_PINNED)
         ctypes.memset(pinned, 0, _RESULTS_OFFSET)
         self.flag = ctypes.c_uint32.from_address(pinned)
-        # As a memoryview, which is written and read faster than by ctypes' functions.
+        # A memoryview: faster to read and write than through ctypes.
         self._pinned = memoryview((ctypes.c_char * _PINNED).from_address(pinned)).cast("B")
         self.ticket = 0
         sizes = [_HEAD.size + 20 * capacity + 4 for capacity in CAPACITIES]
@@ -81,13 +81,13 @@ class Slot:
         return variant
 
     def read_results(self, count: int) -> list[bytes]:
-        """Return the results that a kernel has written, one for each of its segments."""
+        """Return the results of a kernel, one per segment."""
         return list(struct.unpack_from(f"{RESULT_SIZE}s" * count, self._pinned, _RESULTS_OFFSET))
 
     def _put_frames(self, frames: Frames) -> int:
         """Write the frames to pinned memory, each object once; return their device address."""
         items = frames.items
-        # In most lists all are one object.
+        # In most lists, all frames are one object.
         is_single = items.count(items[0]) == len(items)
         different = items[:1] if is_single else {id(item): item for item in items}.values()
         packed: dict[int, bytes] = {}

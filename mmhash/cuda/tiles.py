@@ -1,4 +1,4 @@
-"""Segments of device memory cut into tiles: the work of a launch, one block for each tile."""
+"""Segments of device memory cut into tiles: the work of a launch, one block per tile."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -11,19 +11,19 @@ Segment = tuple[int, int]  # address, bytes
 
 
 class Segments(NamedTuple):
-    """Segments as two sequences: a pair for each takes longer, and addresses may be a range."""
+    """Segments as two sequences: building pairs takes longer, and addresses may be a range."""
 
     addresses: Sequence[int]
     lengths: Sequence[int]
 
 
-# blake3.cu's QUAD_SHIFT, and the `head` of segments without small tiles.
+# QUAD_SHIFT of blake3.cu, and the `head` of segments without small tiles.
 _SMALL_SHIFT = 15
 ALL: Final = 0xFFFFFFFF
 
 
 class Tiling(NamedTuple):
-    """The size of tiles: 2^shift bytes, and from tile `head` of a segment on the small size."""
+    """Tile sizes: 2^shift bytes, and the small size from tile `head` of a segment on."""
 
     shift: int
     head: int
@@ -35,17 +35,17 @@ _SMALL: Final = Tiling(_SMALL_SHIFT, 0)
 def choose_tiling(lengths: Sequence[int], processors: int) -> Tiling:
     """Return the tiling for BLAKE3.
 
-    Small tiles, with four threads for each chunk, finish sooner as long as a processor has at most
-    one. They also take the rest when every processor has a tile of 128 chunks; otherwise some
-    processors would do twice the work.
+    Small tiles, with four threads per chunk, finish sooner as long as each processor has at most
+    one tile. They also take the remainder once every processor has a tile of 128 chunks; otherwise
+    some processors would do twice the work.
 
-    A larger tile has more of its joining done by full warps, a smaller one leaves no processor
-    idle: the sizes were chosen by measuring each on an H200.
+    A larger tile leaves more of its joining to full warps, a smaller one keeps all processors busy.
+    The sizes were the fastest of those measured on an H200.
     """
     total = sum(lengths)
     if total <= processors << _SMALL_SHIFT:
         return _SMALL
-    head = processors & ~1  # a pair of nodes starts at an even one
+    head = processors & ~1  # a pair of nodes starts at an even node
     rest = total - (head << 17)
     if len(lengths) == 1 and 0 < rest <= processors << _SMALL_SHIFT:
         return Tiling(17, head)
@@ -57,7 +57,7 @@ def choose_tiling(lengths: Sequence[int], processors: int) -> Tiling:
 
 
 class Grid(NamedTuple):
-    """Segments cut into tiles, each of which is one block's work."""
+    """Segments cut into tiles. Each tile is the work of one block."""
 
     addresses: Sequence[int]
     lengths: Sequence[int]

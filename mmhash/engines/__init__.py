@@ -1,6 +1,6 @@
-"""Engines: the fields, hashes and block keys that each derives from a key or an item.
+"""Engines: the fields, hashes and block keys that each engine derives from a key or an item.
 
-Only the modules of this package know an engine; all others read `registry.ENGINES`.
+Only the modules of this package know engines; everything else reads `registry.ENGINES`.
 """
 
 from mmhash.engines.engine import NoFieldError, RequestFields, Span

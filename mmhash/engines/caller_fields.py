@@ -1,7 +1,7 @@
-"""The request fields of all engines by which a caller can reach their caches.
+"""The request fields of all engines through which a caller can reach their caches.
 
-The guard looks for all of them, whatever the engine behind it: it reads these tables, and they are
-the union of what the engines' modules say.
+The guard looks for every field, whatever engine is behind it. These tables merge what the engines'
+modules declare.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from mmhash.errors import InputValueError
 
 
 def kinds_of(fields: Iterable[CallerField]) -> dict[str, Kind]:
-    """Return the kind of each field; two kinds of one name are an error."""
+    """Return the kind of each field; a name with two kinds is an error."""
     kinds: dict[str, Kind] = {}
     for field in fields:
         for name in field.names:
@@ -31,7 +31,7 @@ KINDS: dict[str, Kind] = {
 PEER_HEADERS = frozenset(name for name, kind in _ALL_KINDS.items() if kind == "header")
 
 MEDIA = frozenset(name for engine in ENGINES for name in engine.media_members)
-"""Members that hold media objects, in lists of lists."""
+"""Members that hold media objects, possibly in nested lists."""
 
 FEATURE_FORMATS = frozenset(name for engine in ENGINES for name in engine.feature_formats)
 """Formats of media objects that hold features, in lower case."""
@@ -40,4 +40,4 @@ COMPRESSION_HEADERS = (
     "content-encoding",
     *dict.fromkeys(name for engine in ENGINES for name in engine.compression_headers),
 )
-"""Headers by which an engine decompresses a body."""
+"""Headers that make an engine decompress a body."""

@@ -1,4 +1,4 @@
-"""The canonical CBOR that block keys need (RFC 8949, 4.2.1)."""
+"""Canonical CBOR as block keys need it (RFC 8949, 4.2.1)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,19 +10,19 @@ from mmhash.errors import InputTypeError, InputValueError
 _UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _ARRAY = range(5)
 _NULL = b"\xf6"
 
-# A head carries a number to 23 itself; from each of these on it takes that many bytes more.
+# A head holds numbers up to 23 itself. From each of these numbers on, that many bytes follow it.
 _STEPS = np.array([24, 1 << 8, 1 << 16, 1 << 32], np.uint64)
 _WIDTHS = np.array([0, 1, 2, 4, 8])
 
 
 class Encoded(bytes):
-    """Encoded CBOR, which `dumps` copies."""
+    """Encoded CBOR, which `dumps` copies as it is."""
 
     __slots__ = ()
 
 
 def dumps(value: Any) -> bytes:
-    """Return `value` in CBOR: None, an int of 64 bits, bytes, text, or a list or tuple of these."""
+    """Return `value` in CBOR: None, a 64-bit int, bytes, text, or a list or tuple of these."""
     match value:
         case None:
             return _NULL
@@ -49,7 +49,7 @@ def int_arrays(numbers: Sequence[int], length: int) -> list[Encoded]:
     values = np.array(numbers[:whole], np.uint64)
     steps = np.searchsorted(_STEPS, values, side="right")
     widths = _WIDTHS[steps]
-    # A row a number: its head, its bytes at the left, and behind them what the mask leaves out.
+    # A row per number: the head, the bytes at the left, and after them what the mask drops.
     rows = np.empty((whole, 9), np.uint8)
     rows[:, 0] = np.where(steps, 23 + steps, values)
     shifts = np.where(steps, 64 - 8 * widths, 0).astype(np.uint64)

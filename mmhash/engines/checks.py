@@ -1,6 +1,6 @@
-"""Checks of the arguments of the engines' functions: a value is returned, or its error names it.
+"""Checks of the arguments of engine functions: each returns the value, or its error names it.
 
-They take numpy's numbers and arrays, and tensors, beside what arguments.py takes.
+Unlike arguments.py, they also accept numpy numbers and arrays, and tensors.
 """
 
 from array import array
@@ -16,12 +16,12 @@ from mmhash.errors import InputTypeError, InputValueError, LimitError, MMHashErr
 from mmhash.torch_tensor import is_tensor
 
 MAX_TOKENS = 1 << 24
-"""Above the contexts of any engine."""
+"""More than the context of any engine."""
 
 
 @contextmanager
 def readable(what: str) -> Iterator[None]:
-    """Replace the errors of numpy and torch for unreadable content by named ones."""
+    """Replace the errors of numpy and torch for unreadable content by errors that name it."""
     try:
         yield
     except MMHashError:
@@ -33,7 +33,7 @@ def readable(what: str) -> Iterator[None]:
     except (
         BufferError,
         RuntimeError,
-        SystemError,  # of numpy, for text beyond Unicode
+        SystemError,  # raised by numpy, for text beyond Unicode
         TypeError,
         ValueError,
         np.ma.MAError,
@@ -42,7 +42,7 @@ def readable(what: str) -> Iterator[None]:
 
 
 def key(function: str, value: Any) -> Digest:
-    """Return the key that is the argument of the function of that name."""
+    """Return the key that a function with this name got as an argument."""
     if not isinstance(value, Digest):
         kind = type(value).__name__
         raise InputTypeError(f"{function}() takes a key, not {kind}: key is a Digest, not {kind}")
@@ -57,7 +57,7 @@ def listed(name: str, values: Any) -> list[Any]:
 
 
 def unpacked(values: Any) -> Any:
-    """Return an array or a tensor as a list; any other value as it is."""
+    """Return an array or tensor as a list; return any other value unchanged."""
     return values.tolist() if hasattr(type(values), "tolist") else values
 
 
@@ -79,9 +79,9 @@ def named(name: str, values: Any) -> dict[Any, Any]:
 
 
 def tokens(name: str, values: Any) -> "list[int] | np.ndarray[Any, Any]":
-    """Return token ids: a list of ints, or an array of one or two dimensions of an integer dtype.
+    """Return token ids: a list of ints, or an integer array of one or two dimensions.
 
-    The numbers are not compared with any bound.
+    The range of the numbers is not checked.
     """
     if is_tensor(values):
         with readable(name):
@@ -107,21 +107,21 @@ def tokens(name: str, values: Any) -> "list[int] | np.ndarray[Any, Any]":
 
 
 def token_list(name: str, values: Any) -> list[int]:
-    """Return a list of ints of 64 bits that are not negative."""
+    """Return a list of non-negative 64-bit ints."""
     found = tokens(name, values)
     if isinstance(found, np.ndarray):
         if found.ndim != 1:
             raise InputTypeError(f"{name} holds ints, not list: it has {found.ndim} dimensions")
         found = found.tolist()
     try:
-        array("Q", found)  # four times faster than min and max
+        array("Q", found)  # much faster than min and max
     except OverflowError:
         raise InputValueError(f"{name} holds a number that is not from 0 to 2**64 - 1") from None
     return found
 
 
 def pairs(name: str, values: Any) -> list[int]:
-    """Return the numbers of a list of pairs, one after another."""
+    """Return the numbers in a list of pairs, one after another."""
     rows = [listed(f"an entry of {name}", row) for row in listed(name, values)]
     if any(len(row) != 2 for row in rows):
         raise InputTypeError(f"{name} are whole numbers, or pairs of them")

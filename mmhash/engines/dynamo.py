@@ -1,6 +1,6 @@
 """Hashes of items and blocks in Dynamo's frontend, router and workers.
 
-A 64-bit hash is 16 hex digits, as Dynamo sends it to its workers.
+Dynamo sends its workers a 64-bit hash as 16 hex digits.
 """
 
 import re
@@ -34,7 +34,7 @@ from mmhash.view import bytes_of, view_of
 if TYPE_CHECKING:
     from PIL import Image
 
-# There is one recipe so far: `RELEASES.recipe(version)` is called only for its error.
+# There is one recipe so far: `RELEASES.recipe(version)` is called only to reject unknown releases.
 RELEASES: Releases[None] = Releases("dynamo", Range("1.6.0", "1.6.1", None))
 LATEST = RELEASES.latest
 
@@ -43,15 +43,15 @@ Tokens = Sequence[int] | npt.NDArray[np.integer[Any]]
 _SEED = 1337
 _HEX_16 = re.compile(r"[0-9a-fA-F]{16}")
 
-# The modes that Dynamo's decoder leaves as they are; others it converts, as the caller can.
+# Modes that Dynamo's decoder keeps. Dynamo converts all other modes; the caller can do so too.
 _DECODED_MODES = ("L", "LA", "RGB", "RGBA")
 
 
 class RoutingSpan(NamedTuple):
     """The placeholders of an item among the tokens.
 
-    `is_embed`, a list, array or tensor, says for each of the `length` places whether it is one;
-    without it all are.
+    `is_embed`, a list, array or tensor, says which of the `length` places are placeholders. Without
+    it, all are.
     """
 
     mm_hash: str | None
@@ -64,7 +64,7 @@ class RoutingSpan(NamedTuple):
 def mm_hash(decoded: Any, *, version: str = LATEST) -> str:
     """Return the hash of decoded pixels: a uint8 array or tensor of any shape, or a PIL image.
 
-    Dynamo decodes JPEG with libjpeg-turbo, or in Rust; if Pillow's pixels differ, so do hashes.
+    Dynamo decodes JPEG with libjpeg-turbo, or in Rust. If Pillow's pixels differ, so do the hashes.
     """
     RELEASES.recipe(version)
     if is_image(decoded):
@@ -102,7 +102,8 @@ def bytes_hash(data: Any, *, version: str = LATEST) -> str:
 def image_uuid(image: Any, *, version: str = LATEST) -> str:
     """Return the 64 hex digits by which a vLLM worker identifies an image that it decoded itself.
 
-    Takes what the worker takes: a PIL image of mode RGB, or a uint8 numpy array (height, width, 3).
+    Accepts what the worker accepts: a PIL image of mode RGB, or a uint8 numpy array (height, width,
+    3).
     """
     RELEASES.recipe(version)
     if is_image(image):
@@ -133,7 +134,7 @@ def uuid(mm_hash: str, *, version: str = LATEST) -> str:
 def pad_value(mm_hash: str, *, version: str = LATEST) -> int:
     """Return the number that the router uses in place of each of an item's placeholders.
 
-    It has 30 bits of the hash, as SGLang's had before 0.5.23.
+    The number holds 30 bits of the hash, like SGLang's pad values before 0.5.23.
     """
     RELEASES.recipe(version)
     return _pad(_u64("mm_hash", mm_hash))
@@ -142,10 +143,11 @@ def pad_value(mm_hash: str, *, version: str = LATEST) -> int:
 def routing_tokens(
     tokens: Tokens, spans: Sequence[RoutingSpan | engine.Span], *, version: str = LATEST
 ) -> list[int] | None:
-    """Return the tokens by which the router finds the worker: with pad values for placeholders.
+    """Return the tokens that the router matches workers by, with pad values for placeholders.
 
-    None if no placeholder was replaced: then Dynamo routes by the text. A span without a hash is
-    skipped, one that ends past the tokens is cut, and only the first 16 digits of a hash count.
+    Return None if no placeholder was replaced: then Dynamo routes by the text. As in Dynamo, a span
+    without a hash is skipped, a span past the last token is cut, and only the first 16 digits of a
+    hash count.
     """
     RELEASES.recipe(version)
     routed: list[int] = _u32s(tokens).tolist()
@@ -172,8 +174,8 @@ def block_keys(
 ) -> list[str]:
     """Return the hash of each full block of tokens, not chained: `sequence_keys` chains them.
 
-    `items` has for each block the hashes of the items that reach into it, in any order; it may end
-    early. With `eagle` a block also covers the first token of the next.
+    `items` lists for each block the hashes of the items that reach into it, in any order; the list
+    may end early. With `eagle`, a block also covers the first token of the next block.
     """
     RELEASES.recipe(version)
     block_size = check_int("block_size", block_size, 1, (1 << 32) - 1)
@@ -202,7 +204,7 @@ def sequence_keys(block_keys: Sequence[str], *, version: str = LATEST) -> list[s
 def _pixels(image: "Image.Image", modes: tuple[str, ...]) -> bytes:
     try:
         pixels = image.tobytes()
-    except Exception as error:  # as many kinds as Pillow has parsers
+    except Exception as error:  # Pillow's parsers raise many kinds of errors
         raise InputValueError("the image is truncated or damaged: it cannot be decoded") from error
     if image.mode not in modes:
         raise InputValueError(
@@ -245,7 +247,7 @@ def _places(span: RoutingSpan, count: int) -> Sequence[int]:
     if any(type(is_set) not in {bool, int} for is_set in mask):
         raise InputTypeError("is_embed holds True or False")
     places = [span.offset + index for index, is_set in enumerate(mask) if is_set]
-    # Dynamo cuts the mask of a span that begins past the tokens from its end, then fails.
+    # If a span begins past the tokens, Dynamo cuts its mask from the end, then fails.
     if places and places[-1] >= count:
         raise InputValueError(f"offset {span.offset} is past the {count} tokens")
     return places
@@ -255,7 +257,7 @@ def _seed(lora: str | None, cache_salt: str | None) -> int:
     seed = _SEED
     for name, value, inner_seed in (("lora", lora, 0), ("cache_salt", cache_salt, 1)):
         text = "" if value is None else check_text(name, value)
-        if text:  # Dynamo treats an empty name as none
+        if text:  # Dynamo treats an empty name as no name
             seed += xxh3_64_intdigest(text.encode(), inner_seed)
     return seed % (1 << 64)
 
@@ -317,7 +319,8 @@ def _blocks(prompt: Prompt, version: str) -> BlockList:
         cache_salt=prompt.cache_salt,
         version=version,
     )
-    # The router's index finds a block by its own hash, which events carry as tokens_hash.
+    # The router's index looks up a block by the block's own hash, which events carry as
+    # tokens_hash.
     event_ids = [int(key, 16) for key in keys]
     return BlockList(sequence_keys(keys, version=version), event_ids)
 

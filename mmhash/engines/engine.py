@@ -1,7 +1,7 @@
-"""The description of an engine: all that the rest of mmhash needs to know about it.
+"""The description of an engine: everything the rest of mmhash needs to know about it.
 
-An engine's module defines one `ENGINE`, and `registry` lists it. An attribute that is None is a
-thing that the engine does not have.
+Each engine's module defines one `ENGINE`, and `registry` lists them. An attribute that is None is a
+feature that the engine lacks.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,11 +15,12 @@ from mmhash.errors import InputValueError
 from mmhash.tags import TAGS_MEMBER
 
 RequestFields = dict[str, Any]
-"""The fields that carry a key, and the values that the engine derives from them."""
+"""The request fields that carry a key, and the values that the engine derives from the fields."""
 
 Server = Literal["python", "rust", "mmhash"]
-"""Whose hashes name the media in SGLang: those of its server in Python, those of the one in Rust
-(SGLANG_RUST_SERVER=1), or the keys of mmhash's plugin (MMHASH_PLUGIN=keys)."""
+"""Who names media in SGLang: the server in Python ("python"), the server in Rust ("rust",
+SGLANG_RUST_SERVER=1), or mmhash's plugin ("mmhash", MMHASH_PLUGIN=keys).
+"""
 
 Step = tuple[str, str]
 """A line of `mmhash explain`: a description and a value."""
@@ -33,11 +34,11 @@ Kind = Literal["hash", "hashes", "encoder", "feature", "peer", "peers", "header"
 
 
 class NoFieldError(InputValueError):
-    """The request takes no hash."""
+    """This request has no place for a hash."""
 
 
 class UnsupportedFieldError(InputValueError):
-    """A prompt has a field that the engine or its release does not have."""
+    """A prompt has a field that the engine or its release does not support."""
 
     def __init__(self, engine: str, version: str, field: str) -> None:
         super().__init__(f"{engine} {version} has no {field}")
@@ -45,15 +46,15 @@ class UnsupportedFieldError(InputValueError):
 
 
 class ItemSpanError(InputValueError):
-    """A span does not identify its item in the way that the engine needs."""
+    """A span does not identify its item in the form that the engine needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
     """The placeholders of one item, from `start` up to `end`, and its key or its 64-bit hash.
 
-    The client and each engine's functions take it. Engines also have spans of their own form, such
-    as `vllm.Span`, for identifiers that are no keys.
+    The client and every engine's functions accept it. Some engines also have spans of their own
+    form, such as `vllm.Span`, for identifiers that are not keys.
 
     Args:
         start: The index of the first placeholder.
@@ -80,19 +81,19 @@ class Span:
         return {"start": self.start, "end": self.end} | item
 
     def whole_key(self) -> Digest:
-        """Return the key; a span that has only a 64-bit hash is an error."""
+        """Return the key; raise an error if the span has only a 64-bit hash."""
         if self.key is None:
             raise ItemSpanError("the engine uses the whole key: a 64-bit hash is not enough")
         return self.key
 
     def hash64(self) -> str:
-        """Return the 64-bit hash as 16 hex digits; a key stands for its first 64 bits."""
+        """Return the 64-bit hash as 16 hex digits; for a key, its first 64 bits."""
         return self.hash or f"{self.whole_key().u64:016x}"
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A tokenized prompt, as `/blocks` takes it; None is a field that it does not have."""
+    """A tokenized prompt, as `/blocks` takes it; None for fields that the prompt lacks."""
 
     token_ids: list[int]
     block_size: int
@@ -111,7 +112,7 @@ PROMPT_FIELDS = tuple(each.name for each in fields(Prompt) if each.default is No
 
 
 class BlockList(NamedTuple):
-    """The keys of blocks as an engine's cache has them, and their ids as KV events carry them."""
+    """The keys of blocks as an engine's cache stores them, and the block ids in KV events."""
 
     blocks: list[str]
     event_ids: list[int]
@@ -127,12 +128,12 @@ class HashField(NamedTuple):
 
 
 def hash_field(releases: str, request: str, field: str, value: str) -> HashField:
-    """Return the row of the releases `0.5.13 to 0.5.23`."""
+    """Return the table row for the releases `0.5.13 to 0.5.23`."""
     return HashField(parse_range(releases), request, field, value)
 
 
 class CallerField(NamedTuple):
-    """Request fields by which a caller can reach the engine's caches: a row of docs/guard.md.
+    """A request field through which a caller can reach the engine's caches: a row of docs/guard.md.
 
     `of_request` is True for members of a whole request, from which `/annotate` removes them.
     """
@@ -148,7 +149,7 @@ class CallerField(NamedTuple):
 def caller_field(
     names: str, kind: Kind, releases: str, where: str, effect: str, *, of_request: bool = False
 ) -> CallerField:
-    """Return the row of `one, or, more` names and the releases `0.5.13 to 0.5.23`, or of `all`."""
+    """Return the row for the names `one, or, more` and the releases `0.5.13 to 0.5.23` or `all`."""
     known = None if releases == "all" else parse_range(releases)
     return CallerField(tuple(names.split(", ")), kind, known, where, effect, of_request)
 
@@ -156,13 +157,13 @@ def caller_field(
 class MediaField(NamedTuple):
     """A member of a chat's content part that holds media.
 
-    The media is the text `text` of its object, or, if `allows_text`, the member itself.
+    The media is the member `text` of its object, or the member itself if `allows_text`.
     """
 
     name: str
     modality: Literal["image", "video", "audio"]
     types: frozenset[str | None]
-    """The values of the part's `type` with which the engine reads this member."""
+    """The values of a part's `type` for which the engine reads this member."""
     text: Literal["url", "data"] = "url"
     allows_text: bool = False
     takes_hash: bool = True
@@ -172,10 +173,10 @@ class MediaField(NamedTuple):
 class ChatFormat:
     """The places of media and hashes in an OpenAI chat request.
 
-    The hash is the member `hash_name` of the part, or of its media object if `in_media`. It is the
-    member of the same name in the engine's request fields, or, with `content_prefix`, this prefix
-    and the SHA-256 of the media's bytes. A part with two of the members `media` and `exclusive` is
-    ambiguous, and gets no hash, if there are exclusive ones.
+    The hash is the member `hash_name` of the part, or of the media object if `in_media`. Its value
+    is the engine's request field of the same name. With `content_prefix`, the value is that prefix
+    and the SHA-256 of the media's bytes. If the engine has `exclusive` members, a part with two of
+    the members `media` and `exclusive` is ambiguous and gets no hash.
     """
 
     media: tuple[MediaField, ...]
@@ -191,8 +192,9 @@ class NativeFormat:
     """The places of media and hashes in an engine's native request: lists beside each other.
 
     `prompts` are the members that hold the prompt, each with the depth of lists that a batch has.
-    The list `hashes` has an entry for each item of `media`, each the request field `hash_name`. The
-    engine counts the media of `uncounted` as well, so with these it gets no hashes.
+    The list `hashes` has an entry for each item of `media`; each entry is the request field
+    `hash_name`. The engine also counts the media of `uncounted`, so a request that has any gets no
+    hashes.
     """
 
     prompts: Mapping[str, int]
@@ -209,11 +211,12 @@ def _no_options(options: dict[str, Any], version: str, modality: str) -> dict[st
 
 @dataclass(frozen=True, slots=True)
 class AnnotateFormats:
-    """The requests that `/annotate` takes for an engine.
+    """The requests that `/annotate` accepts for an engine.
 
-    `chat` and `native` return the format of a release, or None if that release takes no hash
-    there. `options` are the members of a request that change what a processor makes of an item;
-    `unhashed` returns those that the release does not hash safely with a caller's hash.
+    `chat` and `native` return the format of a release, or None if that release takes no hash there.
+    `options` returns the members of a request that change what a processor makes of an item.
+    `unhashed` returns the options that the release does not hash safely together with a caller's
+    hash.
     """
 
     chat: Callable[[str], ChatFormat | None] | None = None
@@ -225,7 +228,7 @@ class AnnotateFormats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """An engine, as the registry lists it; functions get a release that `releases` knows."""
+    """An engine, as the registry lists it. Its functions get releases that `releases` knows."""
 
     name: str
     title: str
@@ -235,17 +238,17 @@ class Engine:
     request_fields: Callable[[Digest, str], RequestFields]
     """The request fields that carry a key."""
     hashes_of_key: Callable[[Digest], tuple[str, ...]] = lambda _: ()
-    """All texts that a tag for this key allows in a request, in any release."""
+    """All texts that a tag for this key allows in a request, for any release."""
 
     hashes_files: Callable[[str, str], bool] | None = None
-    """True for a server ("rust", "mmhash") and a release that name an image by its file."""
+    """True for a server ("rust", "mmhash") and release that name an image by its file."""
 
     applies_orientation: Callable[[str], bool] = lambda _: True
     """False for a release that applies EXIF orientation for no model."""
 
     blocks: Callable[[Prompt, str], BlockList] | None = None
     prompt_fields: Callable[[str], frozenset[str]] = lambda _: frozenset()
-    """Those of `PROMPT_FIELDS` that `blocks` reads, by release."""
+    """Which of `PROMPT_FIELDS` the function `blocks` reads, by release."""
     pad_values: Callable[[Digest | int | bytes, str], list[int]] | None = None
     pad: Callable[[list[int], list[Span], str], list[int]] | None = None
     annotate: AnnotateFormats | None = None
@@ -253,42 +256,43 @@ class Engine:
     hash_fields: tuple[HashField, ...] = ()
     caller_fields: tuple[CallerField, ...] = ()
     media_members: tuple[str, ...] = ()
-    """Members of requests that hold media objects, in lists of lists."""
+    """Members of requests that hold media objects, possibly in nested lists."""
     feature_formats: frozenset[str] = frozenset()
     """The formats of media objects that hold features, in lower case."""
     unguarded_variable: str | None = None
-    """The environment variable that makes the engine serve without an ASGI app, so unguarded."""
+    """An environment variable that makes the engine serve without an ASGI app, and so unguarded."""
     compression_headers: tuple[str, ...] = ()
-    """Headers by which the engine decompresses a body, beside Content-Encoding."""
+    """Headers other than Content-Encoding that make the engine decompress a body."""
 
     @property
     def caller_request_members(self) -> frozenset[str]:
-        """Members of a whole request that a caller may not set, with those that hold tags."""
+        """Members of a whole request that a caller may not set, including the members for tags."""
         fields = (field for field in self.caller_fields if field.of_request)
         return frozenset({TAGS_MEMBER, *(name for field in fields for name in field.names)})
 
     @property
     def caller_media_members(self) -> frozenset[str]:
-        """Members by which a caller's media objects identify their content."""
+        """Members with which a caller's media objects identify their content."""
         fields = (field for field in self.caller_fields if field.kind in {"hash", "feature"})
         return frozenset(name for field in fields for name in field.names)
 
     def name_item(
         self, key: Digest, version: str, *, options: str = "", orientation: int = 1
     ) -> Digest:
-        """Return the key by which a release has to name an item.
+        """Return the key that a release must use to name an item.
 
-        `options` is the canonical text of those that the release does not hash. `orientation` is
-        that of an image whose key is of its pixels, which does not cover it.
+        `options` is the canonical text of the options that the release does not hash. `orientation`
+        is the EXIF orientation of an image whose key comes from its pixels and so does not cover
+        it.
         """
         if self.applies_orientation(version):
             options = with_orientation(options, orientation)
         return with_options(key, options)
 
     def names_by_file(self, server: str, version: str) -> bool:
-        """Return True if a server names an image by its file, so that requests carry no hash.
+        """Return True if a server names images by their files, so that requests carry no hashes.
 
-        A server that the engine does not have is an error.
+        Raise an error for a server that the engine does not have.
         """
         if self.hashes_files is not None:
             return self.hashes_files(server, version)

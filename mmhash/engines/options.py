@@ -1,8 +1,8 @@
-"""Processing options of a request: a key that covers them as well as the media.
+"""Processing options of a request: a key that covers the options as well as the media.
 
-An engine reuses the output of its processor under the caller's hash. If it does not add the options
-to that hash in a way that keeps different ones apart, the hash has to differ by them (docs/spec.md,
-section 10). The EXIF orientation of an image whose key is that of its pixels is such an option.
+An engine reuses its processor's output under the caller's hash. If the engine does not add the
+options to that hash unambiguously, the hash itself must depend on them (docs/spec.md, section 10).
+The EXIF orientation is such an option for an image whose key comes from its pixels.
 """
 
 import json
@@ -17,7 +17,7 @@ from mmhash.fields import field
 OPTIONS_CONTEXT = "mmhash 2026-11-22 options v1"
 
 ORIENTATION = "exif_orientation"
-"""The option of an image's orientation; no request has a member of this name."""
+"""The option for an image's orientation; no request has a member with this name."""
 
 SGLANG_OPTIONS = (
     "mm_processor_kwargs",
@@ -32,20 +32,20 @@ SGLANG_OPTIONS = (
 )
 """Members of SGLang's requests that change what its processors make of media.
 
-The plugin names media by them too, and a plan for the plugin refuses them.
+The plugin includes these options in the names of media; a plan for the plugin refuses them.
 """
 
 MAX_DEPTH = 32
 
 
 class Number(str):
-    """A number as it is spelled in the request."""
+    """A number as the request spells it."""
 
     __slots__ = ()
 
 
 def with_options(key: Digest, options: str) -> Digest:
-    """Return the key of an item and the canonical text of its options; without any, its own key."""
+    """Return the key that covers an item and the text of its options; `key` if it has none."""
     if not options:
         return key
     made = blake3(key.bytes + field(options.encode()), derive_key_context=OPTIONS_CONTEXT)
@@ -53,7 +53,7 @@ def with_options(key: Digest, options: str) -> Digest:
 
 
 def with_orientation(options: str, orientation: int) -> str:
-    """Return the canonical text of options and of an image's EXIF orientation."""
+    """Return the canonical text of the options and an image's EXIF orientation."""
     if orientation == 1:
         return options
     members = parse_options(options) if options else {}
@@ -61,23 +61,23 @@ def with_orientation(options: str, orientation: int) -> str:
 
 
 def parse_options(text: bytes | str) -> Any:
-    """Return the value of a JSON text, numbers as they are spelled."""
+    """Return the value of a JSON text; numbers keep their spelling."""
     return json.loads(text, parse_float=Number, parse_int=Number)
 
 
 def options_text(options: dict[str, Any]) -> str:
-    """Return the canonical JSON of those options that are not empty; "" if all are."""
+    """Return the canonical JSON of the options that are not empty, or "" if all are empty."""
     options = {name: value for name, value in options.items() if not is_empty(value)}
     return _canonical(options, 1) if options else ""
 
 
 def is_empty(value: Any) -> bool:
-    """Return True if a member counts as one that the request does not have."""
+    """Return True if a member counts as missing from the request."""
     return value is None or value in ({}, [])
 
 
 def _canonical(value: Any, depth: int) -> str:
-    """Return JSON without blanks, members sorted by code points, numbers as they are spelled."""
+    """Return JSON without blanks, members sorted by code points, numbers as spelled."""
     if depth > MAX_DEPTH:
         raise InputValueError(f"options have at most {MAX_DEPTH} levels")
     if isinstance(value, dict):

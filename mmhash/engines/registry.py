@@ -1,4 +1,4 @@
-"""The engines that mmhash knows: one line each. All else about an engine is in its own module."""
+"""The engines that mmhash knows, one line each. Each engine's module holds everything else."""
 
 from collections.abc import Iterable, Iterator
 
@@ -25,10 +25,10 @@ def known() -> dict[str, list[str]]:
 
 
 def find(text: str, *, engine_fallback: Fallback | None = None) -> tuple[Engine, str]:
-    """Return the engine and the release of `sglang@0.5.23`; `sglang` is its newest known.
+    """Return engine and release of `sglang@0.5.23`; `sglang` is its newest known release.
 
-    An unknown release is an error; with `engine_fallback="nearest-older"` the result has the
-    newest known release before it, whose recipe is the best guess.
+    An unknown release is an error. With `engine_fallback="nearest-older"`, the result is the newest
+    known older release, whose recipe is the best guess.
     """
     name, _, version = check_text("an engine", text).partition("@")
     engine = _BY_NAME.get(name)
@@ -38,7 +38,7 @@ def find(text: str, *, engine_fallback: Fallback | None = None) -> tuple[Engine,
 
 
 def split_names(engines: str | Iterable[str]) -> tuple[str, ...]:
-    """Return the names in `"sglang@0.5.23,vllm"`, or in a list of such texts, each once.
+    """Return the names in `"sglang@0.5.23,vllm"` or in a list of such texts, without duplicates.
 
     >>> split_names("sglang@0.5.23,vllm") == split_names(["sglang@0.5.23", "vllm"])
     True
@@ -49,7 +49,7 @@ def split_names(engines: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def parse(text: str, *, engine_fallback: Fallback | None = None) -> tuple[str, str]:
-    """Return the name of the engine and the release of `sglang@0.5.23`; see `find`."""
+    """Return the engine's name and the release of `sglang@0.5.23`; see `find`."""
     engine, version = find(text, engine_fallback=engine_fallback)
     return engine.name, version
 
@@ -61,7 +61,7 @@ def request_fields(
     engine_fallback: Fallback | None = None,
     exif_orientation: int = 1,
 ) -> RequestFields:
-    """Return the fields by which a request to an engine carries the key.
+    """Return the fields that carry the key in a request to an engine.
 
     Args:
         key: The key of an item.
@@ -96,6 +96,6 @@ def pad_values(key_or_hash: Digest | int | bytes, engine: str = "sglang") -> lis
 
 
 def explain(key: Digest, engine: str) -> Iterator[Step]:
-    """Yield each step from the key to its place in the engine's cache: a description, a value."""
+    """Yield each step from the key to its place in the cache: a description and a value."""
     found, version = find(engine)
     return found.explain(checks.key("explain", key), version)

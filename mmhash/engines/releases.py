@@ -1,4 +1,4 @@
-"""Releases of an engine: a table of ranges, each with the recipe that its releases share."""
+"""Releases of an engine: a table of ranges, with the recipe that each range shares."""
 
 import re
 from collections.abc import Iterator
@@ -11,17 +11,17 @@ from mmhash.errors import InputValueError
 Recipe = TypeVar("Recipe")
 
 Fallback = Literal["nearest-older"]
-"""The recipe for an unknown release: that of the newest known release before it."""
+"""The recipe for an unknown release: that of the newest known older release."""
 
 _VERSION = re.compile(
     r"(?P<release>\d{1,6}(\.\d{1,6}){1,3})(rc(?P<rc>\d{1,6}))?(\.post(?P<post>\d{1,6}))?", re.ASCII
 )
 _NO_CANDIDATE = 1 << 20
-"""Sorts a release behind its candidates."""
+"""Sorts a final release after its candidates."""
 
 
 class Range(NamedTuple, Generic[Recipe]):
-    """Releases, both ends included, with the same recipe."""
+    """Releases with the same recipe; both ends are included."""
 
     first: str
     last: str
@@ -47,12 +47,12 @@ class Releases(Generic[Recipe]):
         return self._ranges[-1].last
 
     def recipe(self, version: str) -> Recipe:
-        """Return the recipe of a release; an unknown release is an error that lists the known."""
+        """Return the recipe of a release; the error for an unknown one lists the known."""
         found: Range[Recipe] = _find(self, check_text("version", version))
         return found.recipe
 
     def find(self, version: str) -> Range[Recipe]:
-        """Return the range that has a release."""
+        """Return the range that contains a release."""
         engine, at, _ = version.rpartition("@")
         if at and engine != self.engine:
             raise InputValueError(f"{version[:40]!r} is not a release of {self.engine}")
@@ -65,8 +65,8 @@ class Releases(Generic[Recipe]):
     def resolve(self, version: str, engine_fallback: Fallback | None = None) -> str:
         """Return the release whose recipe applies: `version` itself if it is known.
 
-        An unknown release is an error, unless `engine_fallback` is "nearest-older" and an older
-        release is known.
+        An unknown release is an error, unless `engine_fallback` is "nearest-older" and there is an
+        older known release.
         """
         fallback = check_optional_text("engine_fallback", engine_fallback)
         if fallback not in {None, "nearest-older"}:
@@ -81,7 +81,7 @@ class Releases(Generic[Recipe]):
         return older[-1].last
 
     def require(self, has: bool, what: str, since: str, version: str) -> None:
-        """Raise an error for a feature that a release lacks; it names the first that has it."""
+        """Raise an error for a feature that a release lacks, naming the first release with it."""
         if not has:
             raise InputValueError(f"{self.engine} {version} has no {what}: it came with {since}")
 
@@ -91,7 +91,7 @@ class Releases(Generic[Recipe]):
         return InputValueError(f"{self.engine} {version} is not known; known are {known}{hint}")
 
 
-@lru_cache(256)  # a plan calls it ten times
+@lru_cache(256)  # a plan calls this ten times
 def _find(releases: Releases[Recipe], version: str) -> Range[Recipe]:
     return releases.find(version)
 
@@ -106,17 +106,17 @@ def parse_range(text: str) -> Range[None]:
 
 
 def is_since(version: str, first: str) -> bool:
-    """Return True if a release is `first` or a later one."""
+    """Return True if a release is `first` or later."""
     return _parse(version) >= _parse(first)
 
 
-@lru_cache(256)  # a plan calls it 60 times
+@lru_cache(256)  # a plan calls this 60 times
 def _parse(version: str) -> tuple[tuple[int, ...], int, int]:
-    """Return a sort key: the numbers of the release, of its candidate, and of what came after."""
-    match = _VERSION.fullmatch(version.rpartition("@")[2])  # or sglang@0.5.23
+    """Return a sort key: the numbers of the release, of its candidate, and of any later suffix."""
+    match = _VERSION.fullmatch(version.rpartition("@")[2])  # sglang@0.5.23 is accepted too
     if match is None:
         raise InputValueError(f"{version[:40]!r} is not a release: give one such as 0.5.23")
     release = [int(number) for number in match["release"].split(".")]
-    while release[-1:] == [0]:  # 0.31 is 0.31.0
+    while release[-1:] == [0]:  # 0.31 means 0.31.0
         release.pop()
     return tuple(release), int(match["rc"] or _NO_CANDIDATE), int(match["post"] or -1)
