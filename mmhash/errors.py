@@ -15,12 +15,12 @@ MMHashError
 import errno
 
 _SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
-# Pillow's, which has no number.
+# Pillow raises this one without a number.
 _SHORT_OF_MEMORY = "out of memory error"
 
 
 class MMHashError(Exception):
-    """Root of all errors that mmhash raises on purpose."""
+    """The root of all errors that mmhash raises on purpose."""
 
 
 class InputError(MMHashError):
@@ -28,11 +28,11 @@ class InputError(MMHashError):
 
 
 class InputTypeError(InputError, TypeError):
-    """An input or an argument has a type that is not supported."""
+    """An input or argument has an unsupported type."""
 
 
 class InputValueError(InputError, ValueError):
-    """An input or an argument has a value that is not supported; its type is."""
+    """An input or argument has a supported type and an unsupported value."""
 
 
 class LimitError(MMHashError):
@@ -40,19 +40,19 @@ class LimitError(MMHashError):
 
 
 class TagError(MMHashError):
-    """A tag is forged, expired, or made for another key, engine or tenant."""
+    """A tag is forged, expired, or belongs to another key, engine or tenant."""
 
 
 class TransportError(MMHashError):
-    """A handle cannot be opened, or its content does not match it."""
+    """A handle cannot be opened, or its content does not match the handle."""
 
 
 class ServiceError(MMHashError):
-    """The service refused a request, or did not respond: then `status` is None.
+    """The service refused a request, or did not respond; then `status` is None.
 
-    `type` and `detail` are those of the problem in the response (docs/problems.md), and `errors`
-    are the places in the request, each with its reason; `retry_after` is the number of seconds to
-    wait before a retry, if the response has one.
+    `type` and `detail` come from the problem in the response (docs/problems.md). `errors` lists the
+    places in the request, each with its reason. `retry_after` is the number of seconds to wait
+    before a retry, if the response says so.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class ServiceError(MMHashError):
 
 
 class ClosedError(MMHashError):
-    """A client is used after its `close()`, or a KV index after its `stop()`."""
+    """A client was used after `close()`, or a KV index after `stop()`."""
 
 
 class DeviceError(MMHashError):
@@ -81,12 +81,12 @@ class DeviceError(MMHashError):
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Return True if the process lacks memory or descriptors, which says nothing about an item."""
+    """Return True if the process lacks memory or descriptors, which says nothing about the item."""
     if isinstance(error, OSError):
         return error.errno in _SHORTAGES or str(error).startswith(_SHORT_OF_MEMORY)
     return isinstance(error, MemoryError)
 
 
 def shown(number: int) -> str:
-    """Return a number as text for an error; Python does not convert very long ones."""
+    """Return a number as text for an error message; Python refuses to convert very long numbers."""
     return str(number) if abs(number) < 1 << 128 else "a number of more than 128 bits"

@@ -1,4 +1,4 @@
-"""The error for a missing optional dependency: it names the extra to install."""
+"""The error for a missing optional dependency, which names the extra to install."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def needs_extra(name: str) -> Iterator[None]:
-    """Name the extra in the error if an import in the block does not find a package."""
+    """If an import in the block finds no package, name the extra in the error."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -2,5 +2,5 @@
 
 
 def field(value: bytes) -> bytes:
-    """Return `value` after its length: no two sequences of fields have the same bytes."""
+    """Return `value` after its length: no two sequences of fields encode to the same bytes."""
     return len(value).to_bytes(8, "little") + value

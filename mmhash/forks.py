@@ -1,4 +1,4 @@
-"""Objects that belong to one process: after a fork, using them would give wrong keys."""
+"""Objects that belong to one process: using one after a fork would give wrong keys."""
 
 import os
 
@@ -6,10 +6,10 @@ from mmhash.errors import MMHashError
 
 
 def check_not_forked(name: str, owner: int) -> None:
-    """Raise in a forked child if its parent, whose process id is `owner`, made the object.
+    """Raise in a forked child if its parent, with process id `owner`, made the object.
 
-    Two processes that read one connection take each other's responses, and two that lease one
-    pool's slices overwrite each other's content.
+    Two processes on one connection would take each other's responses. Two processes that lease one
+    pool's slices would overwrite each other's content.
     """
     if owner != os.getpid():
         raise MMHashError(f"this {name} was made before a fork: make one in each process")

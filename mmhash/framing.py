@@ -28,7 +28,7 @@ def preimage(
 
 _NO_EXTRA = field(b"")
 
-# Copied, not updated: deriving the context's key again for each frame would take longer.
+# Copied, not updated: deriving the key of the context again for each frame takes longer.
 _KEY_STATE = blake3(derive_key_context=KEY_CONTEXT)
 
 
@@ -49,7 +49,7 @@ def _before_digest(kind: str, dtype: str, shape: tuple[int, ...], algorithm: Alg
 def preimage_template(
     kind: str, dtype: str, shape: tuple[int, ...], algorithm: Algorithm
 ) -> tuple[bytes, int]:
-    """Return a preimage with a digest of zeros, and the digest's offset; the item has no extra."""
+    """Return a preimage with a zero digest, and its offset, for an item without an extra."""
     before = _before_digest(kind, dtype, shape, algorithm)
     return before + bytes(DIGEST_SIZE[algorithm]) + _NO_EXTRA, len(before)
 
@@ -63,7 +63,7 @@ def frame(
     *,
     tenant: bytes | None = None,
 ) -> Digest:
-    """Return the key of an item: the digest of its content, bound to its metadata and tenant."""
+    """Return the key of an item: its content's digest bound to its metadata and tenant."""
     content = frame_raw(kind, dtype, shape, digest.algorithm, digest.bytes, extra, tenant)
     return unchecked_digest("blake3", content)
 
@@ -97,7 +97,7 @@ Framer = Callable[[str, str, tuple[int, ...], bytes, bytes], bytes]
 
 
 def new_framer(algorithm: Algorithm, tenant: bytes | None) -> Framer:
-    """Return a function for the items of a list, which derives the tenant's key once."""
+    """Return a function for the items of a list that derives the tenant's key only once."""
     new_state = _key_state(tenant).copy
 
     def frame_next(
@@ -112,12 +112,12 @@ def new_framer(algorithm: Algorithm, tenant: bytes | None) -> Framer:
 
 
 def _key_state(tenant: bytes | None) -> blake3:
-    """Return the state of which copies hash preimages to keys."""
+    """Return the hash state to copy for each preimage."""
     return _KEY_STATE if tenant is None else blake3(key=tenant_key(tenant))
 
 
 def tenant_key(tenant: bytes) -> bytes:
-    """Derive the key with which a tenant's frames are hashed."""
+    """Derive the key that hashes a tenant's frames."""
     if not isinstance(tenant, bytes):
         raise InputTypeError(f"tenant is bytes or None, not {type(tenant).__name__}")
     if len(tenant) != TENANT_SIZE:

@@ -1,6 +1,6 @@
 """The functions digest(), key() and keys().
 
-Data on a GPU is hashed there, many items in one launch, while the CPU hashes the rest.
+Data on a GPU is hashed there, many items per launch, while the CPU hashes the rest.
 """
 
 import asyncio
@@ -24,10 +24,10 @@ from mmhash.view import View, read_view, view_of
 
 __all__ = ["MAX_DEPTH", "PendingKeys", "digest", "key", "keys"]
 
-# Tensors of a list that are located together, and launched together if they are on one GPU. Smaller
-# chunks start sooner, but at the end of each launch part of the GPU has no work.
+# Tensors of a list that are located together, and launched together if all are on one GPU. Smaller
+# chunks start sooner, but the end of each launch leaves part of the GPU idle.
 _CHUNK = 64
-# Fewer are located one by one, which is then faster.
+# Fewer tensors are located one by one, which is then faster.
 _MIN_CHUNK = 8
 
 
@@ -83,9 +83,9 @@ def key(
 
 
 class PendingKeys:
-    """The keys of a list; those of items on a GPU may still be computed.
+    """The keys of a list; the keys of items on a GPU may still be in progress.
 
-    `await pending` returns the keys too, and lets the event loop run meanwhile.
+    `await pending` also returns the keys, and lets the event loop run meanwhile.
     """
 
     def __init__(self, collect: Callable[[], list[Digest]]) -> None:
@@ -130,12 +130,12 @@ def keys(
     threads: int | None = None,
     wait: bool = True,
 ) -> list[Digest] | PendingKeys:
-    """Return the key of each item of a list; an error message names the item's number.
+    """Return the key of each item of a list; error messages name the item's number.
 
-    On a GPU a bundle takes one launch, and a list one for each 64 tensors, on the caller's current
-    stream. The items of an iterator are read one by one, because it may fill one buffer again for
-    each: that takes about as long for short items on the host, and a launch for each item on a GPU.
-    If each has its own memory, pass a list.
+    On a GPU a bundle takes one launch, and a list takes a launch per 64 tensors, on the caller's
+    current stream. The items of an iterator are read one by one, because they may share one buffer.
+    That costs a launch per item on a GPU, and about as much time as a list for short items on the
+    host. If each item has its own memory, pass a list.
 
     Args:
         items: A list or an iterator of what `key()` takes, or the result of `split()`.
@@ -185,7 +185,7 @@ def _begin(items: Iterable[Any], options: Options, label: str = "") -> PendingKe
 
 
 def _add_each(items: Iterable[Any], leaves: Leaves, label: str, start: int = 0) -> list[Plan]:
-    """Add each item to `leaves`; return how they make it up. `start` is the first one's number."""
+    """Add each item to `leaves`; return how leaves make up the items. `start` numbers the first."""
     plans: list[Plan] = []
     for item in items:
         try:
@@ -196,14 +196,14 @@ def _add_each(items: Iterable[Any], leaves: Leaves, label: str, start: int = 0) 
 
 
 def _one_by_one(items: Iterator[Any], leaves: Leaves) -> Iterator[Any]:
-    """Yield items that may share one buffer: each is read before the next one is asked for."""
+    """Yield items that may share one buffer: each is read before the next is requested."""
     for item in items:
         yield item
         leaves.read_one()
 
 
 def _assemble(plan: Plan, known: dict[int, bytes], options: Options) -> bytes:
-    """Return the bytes of an item's key, from the keys of its leaves."""
+    """Return the bytes of an item's key, given the keys of its leaves."""
     if isinstance(plan, bytes):
         return plan
     if isinstance(plan, int):
@@ -214,7 +214,7 @@ def _assemble(plan: Plan, known: dict[int, bytes], options: Options) -> bytes:
 
 
 def _begin_bundle(bundle: Bundle, options: Options) -> PendingKeys | None:
-    """Hash a bundle's items without a slice for each; None if they are not contiguous."""
+    """Hash the items of a bundle without slicing it; return None if they are not contiguous."""
     bundle.check_length()
     feature, bounds = bundle.feature, bundle.bounds
     if is_tensor(feature):
@@ -249,7 +249,7 @@ def _launch_bundle(bundle: Bundle, view: View, data: DeviceBytes, options: Optio
         return preimage_template("tensor", view.dtype, shape, options.algorithm)
 
     group = Group(data.device, options)
-    if isinstance(bounds, range) and row:  # items of one size
+    if isinstance(bounds, range) and row:  # the items have one size
         size = bounds.step * row
         group.addresses = list(range(data.address, data.address + data.nbytes, size))
         group.lengths = [size] * count

@@ -1,10 +1,11 @@
 """The content of an image as the spec defines it: pixels, and a description of each frame.
 
-`read_image` seeks, so it is for images that mmhash itself opened. pil_image.py reads the caller's.
+`read_image` seeks, so pass only images that mmhash itself opened. pil_image.py reads callers'
+images.
 
-EXIF orientation is not applied: images that differ only in it have the same key. Every frame of an
-animation counts, its timing does not. Engines that apply it are given another name for the item, by
-its orientation (engines.options).
+EXIF orientation is not applied: images that differ only in orientation have the same key. Every
+frame of an animation counts, but not its timing. Engines that apply the orientation get a name that
+includes it (engines.options).
 """
 
 import struct
@@ -17,11 +18,11 @@ from mmhash.fields import field
 if TYPE_CHECKING:
     from PIL import Image
 
-# The formats that vision servers accept. Pillow supports more; for EPS it starts another program.
+# The formats that vision servers accept. Pillow supports more, and starts another program for EPS.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 
-# Pillow refuses an image whose first frame has more, and so do the engines. Of all frames together
-# it has no limit: a GIF of 15 kB took all memory.
+# Like the engines, Pillow refuses an image whose first frame has more pixels. Pillow does not limit
+# all frames together, so a tiny GIF could exhaust memory.
 PILLOW_MAX_PIXELS = 178_956_970
 
 # Exceptions that Pillow's parsers raise for damaged bytes, found by fuzzing.
@@ -44,7 +45,7 @@ def read_image(
 ) -> tuple[int, bytes | bytearray, bytes]:
     """Return the number of frames, the pixels of all, and their descriptions as in the spec.
 
-    The image is left at its first frame. The limit is checked before pixels are read.
+    Leaves the image at its first frame. Checks the limit before reading pixels.
     """
     try:
         count = _walk(image, max_pixels)
@@ -61,10 +62,10 @@ def read_image(
 
 
 def _walk(image: "Image.Image", max_pixels: int) -> int:
-    """Visit all frames, and return their number.
+    """Visit all frames; return how many there are.
 
-    All are visited before the first is read, because a later frame of a GIF can enlarge the whole,
-    and Pillow keeps the larger size: otherwise the same image would have two keys.
+    Every frame is visited before the first is read: a later frame of a GIF can enlarge the canvas,
+    and Pillow keeps the larger size. Otherwise the same image could have two keys.
     """
     count = pixels = 0
     while True:
@@ -89,22 +90,22 @@ def _read_frames(image: "Image.Image", count: int) -> tuple[bytearray, bytes]:
 
 
 def read_orientation(image: "Image.Image") -> int:
-    """Return the EXIF orientation that an engine applies to the first frame; 1 if there is none.
+    """Return the EXIF orientation that an engine applies to the first frame, or 1.
 
-    The image is at its first frame.
+    The image must be at its first frame.
     """
-    if image.format == "TIFF":  # Pillow has turned it
+    if image.format == "TIFF":  # Pillow has already rotated the image
         return 1
     if image.format == "PNG":
-        image.load()  # its orientation may follow the pixels
+        image.load()  # the orientation may follow the pixels
     return applied_orientation(image.info)
 
 
 def applied_orientation(info: dict[Any, Any]) -> int:
     """Return the EXIF orientation that an engine applies to an image with this metadata.
 
-    Engines call Pillow's `exif_transpose` on a newly opened file, and ignore it if it fails, as for
-    any tag that it cannot write again: here it is called on one pixel.
+    Engines call Pillow's `exif_transpose` on a newly opened file and ignore failures, such as a tag
+    that Pillow cannot write again. Here the function is called on a single pixel.
     """
     from PIL import ExifTags, Image, ImageOps  # noqa: PLC0415  (an extra)
 
@@ -137,7 +138,7 @@ def _palette(frame: "Image.Image") -> bytes:
 
 
 def pad_palette(colors: bytes) -> bytes:
-    """Pad a palette to 256 colours: formats differ in the number of unused ones that they store."""
+    """Pad a palette to 256 colours: formats differ in how many unused colours they store."""
     return colors + b"\0\0\0\xff" * (256 - len(colors) // 4)
 
 

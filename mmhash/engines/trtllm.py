@@ -1,4 +1,4 @@
-"""TensorRT-LLM's hash of a media item: BLAKE3 over its own tagged encoding of the content."""
+"""TensorRT-LLM's hash of a media item: BLAKE3 over the engine's tagged encoding of the content."""
 
 import re
 import struct
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     import torch
     from PIL import Image
 
-# The recipe came to main with NVIDIA/TensorRT-LLM#14800, opened on 2026-05-31 after 1.3.0rc16, and
-# a video's source hash with #16340, measured on 1.3.0rc20. The range is inferred from that: it has
-# the releases on PyPI that came later. No wheel was opened: PyPI has placeholders, which fetch the
-# wheels from NVIDIA's own index. Before, main hashed neither shape nor dtype: 1.3.0rc15 and older
-# are not known.
+# The recipe reached main with NVIDIA/TensorRT-LLM#14800, opened on 2026-05-31 after 1.3.0rc16. The
+# source hash of a video followed with #16340, measured on 1.3.0rc20. The range is inferred from
+# these dates: it lists the releases on PyPI that came later. No wheel was opened, because PyPI has
+# only placeholders that fetch wheels from NVIDIA's index. Before, main hashed neither shape nor
+# dtype, so 1.3.0rc15 and older are not known.
 _TAG = b"trtllm.mm.hash.v1"
 RELEASES = Releases(
     "trtllm", Range("1.3.0rc22", "1.3.0rc29", _TAG), Range("1.4.0rc0", "1.4.0rc1", _TAG)
 )
 LATEST = RELEASES.latest
 
-# The members of a video's metadata that describe which frames were sampled: these are hashed.
+# The members of a video's metadata that say which frames were sampled. The engine hashes them.
 _SAMPLING = ("frames_indices", "fps", "duration", "total_num_frames")
 
-# item() of these returns the same again, so that the engine never ends.
+# For these dtypes item() returns the same object again, so the engine never ends.
 _NO_PYTHON_SCALAR = (np.longdouble, np.clongdouble)
 
 _HEX = re.compile(r"[0-9a-fA-F]{64}")
@@ -68,8 +68,8 @@ class Audio:
 class Video:
     """The sampled frames of a video, the metadata of the sampling, and the audio.
 
-    `raw_bytes_hash` identifies the file of the frames; if it is given, the engine hashes it in
-    place of the frames.
+    `raw_bytes_hash` identifies the file of the frames. If given, the engine hashes it instead of
+    the frames.
     """
 
     frames: Sequence[Any]
@@ -94,7 +94,7 @@ def mm_hash(item: Any, *, uuid: str | None = None, version: str = LATEST) -> str
     """Return the engine's hash of one item, 64 hex digits.
 
     An item is a PIL image, an array or tensor, `Audio`, `Video`, bytes, a str, a number, or a list,
-    tuple or dict of those. A `uuid` does not replace the content: the hash covers both.
+    tuple or dict of these. A `uuid` does not replace the content: the hash covers both.
     """
     tag = RELEASES.recipe(version)
     uuid = check_optional_text("uuid", uuid)
@@ -107,7 +107,7 @@ def mm_hash(item: Any, *, uuid: str | None = None, version: str = LATEST) -> str
 def mm_hashes(
     items: list[Any], *, uuids: list[str | None] | None = None, version: str = LATEST
 ) -> list[str]:
-    """Return the hash of each item of a request; `uuids` has an entry per item, or is None."""
+    """Return the hash of each item of a request; `uuids` is None or has an entry per item."""
     if not isinstance(items, list):
         raise InputTypeError(
             f"mm_hashes() takes a list of items, not one {type(items).__name__}: use mm_hash()"
@@ -126,7 +126,7 @@ def mm_hashes(
 
 
 def int32s(digest: str | bytes | Digest) -> list[int]:
-    """Return a 256-bit hash as the engine's KV cache has it: 8 signed numbers, each big-endian."""
+    """Return a 256-bit hash as the engine's KV cache stores it: 8 signed big-endian numbers."""
     match digest:
         case str():
             digest = check_text("digest", digest)
@@ -189,7 +189,7 @@ def _video(video: Video) -> _Pieces:
 
 
 def _value(value: Any) -> _Pieces:
-    """Yield the engine's encoding of a value: a byte for its type, its header, its bytes."""
+    """Yield the engine's encoding of a value: a byte for the type, the header, the bytes."""
     match value:
         case str() | bytes() | int() | float():
             yield _scalar(value)
@@ -222,7 +222,7 @@ def _scalar(value: str | bytes | float) -> bytes:
             return b"\x01" + _prefixed(_utf8(value))
         case bytes():
             return b"\x02" + _prefixed(value)
-        case bool():  # before int, which a bool is too
+        case bool():  # before int: a bool is an int too
             return b"\x05" + bytes([value])
         case int():
             return b"\x03" + _int(value)
@@ -233,7 +233,7 @@ def _scalar(value: str | bytes | float) -> bytes:
 def _array(values: np.ndarray[Any, Any]) -> _Pieces:
     if values.dtype.hasobject:
         raise InputTypeError("an object array holds pointers, not content: convert its elements")
-    # Gives a 0-d array one dimension: to the engine it is an array of one element.
+    # Gives a 0-d array one dimension: the engine sees an array of one element.
     values = np.ascontiguousarray(values)
     yield b"".join(
         (
@@ -264,7 +264,7 @@ def _image(image: "Image.Image") -> _Pieces:
         pixels = image.convert("RGBA").tobytes()
     except (OSError, SyntaxError, ValueError) as error:
         raise InputValueError(f"the {image.mode} image cannot be converted to RGBA") from error
-    # Read the mode last, as the engine does: decoding may change it.
+    # Like the engine, read the mode last: decoding may change it.
     mode = image.mode.encode()
     yield b"\x10" + _prefixed(mode) + struct.pack(">II", width, height) + _u64(len(pixels))
     yield pixels

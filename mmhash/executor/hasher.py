@@ -1,4 +1,4 @@
-"""`AsyncHasher`: keys for an event loop, without blocking it for longer than a time slice."""
+"""`AsyncHasher`: computes keys without blocking the event loop for longer than a time slice."""
 
 import asyncio
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
@@ -17,18 +17,19 @@ from mmhash.executor.jobs import Job, JobOptions, Outcome, read_items, stream_of
 from mmhash.framing import tenant_key
 from mmhash.split import LISTS
 
-# The loop itself hashes an item in host memory up to this size: passing it to a thread would block
+# The loop itself hashes items in host memory up to this size: passing them to a thread would block
 # the loop for longer. Finding and framing a part of a list costs as much as hashing _PART_BYTES.
 INLINE_MAX_BYTES = 64 << 10
 _PART_BYTES = 8 << 10
-# From here on all threads hash one item, if there is no other job: below, sharing it costs more.
+# From this size on, all threads share one item if no other job is waiting. Sharing smaller items
+# costs more than it gains.
 PARALLEL_MIN_BYTES = 4 << 20
-# All calls together work this long in one round of the loop, before other tasks have their turn.
+# All calls together work this long in one round of the loop, before other tasks get their turn.
 _SLICE_S = 0.5e-3
 
 
 class HasherStats(NamedTuple):
-    """The current load of a hasher, and its counters since it was made."""
+    """The current load of a hasher, and its counters since creation."""
 
     running: int
     running_bytes: int
@@ -36,7 +37,7 @@ class HasherStats(NamedTuple):
     waiting_bytes: int
     inline: int  # items hashed on the loop
     threaded: int  # items hashed in a thread, or on a GPU
-    joined: int  # items that shared the job of the same item
+    joined: int  # items that joined the job of the same item
     failed: int
 
 
@@ -44,8 +45,8 @@ class AsyncHasher:
     """Keys of items, computed without stalling the event loop.
 
     A hasher belongs to the event loop that first uses it: create one in each process. Items must
-    not change until the call returns; after that, even if it was cancelled, nothing reads them for
-    it.
+    not change until the call returns. After that, even if the call was cancelled, nothing reads
+    them any more.
 
     Args:
         max_inflight_bytes: The bytes of the items that are read at one time; a larger item is read
@@ -66,13 +67,13 @@ class AsyncHasher:
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="mmhash-executor")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
-        # The jobs in order, as dicts because a cancelled call removes its own from anywhere.
+        # The jobs in order. Dicts, because a cancelled call removes its jobs from anywhere.
         self._waiting: dict[Job, None] = {}
         self._running: dict[Job, None] = {}
         self._waiting_bytes = self._running_bytes = 0
-        # By identity: the job in flight that has this item, and the item's index there.
+        # By identity: the job in flight that holds this item, and the item's index in the job.
         self._in_flight: dict[Hashable, tuple[Job, int]] = {}
-        self._turn = asyncio.Lock()  # of the call that starts its items
+        self._turn = asyncio.Lock()  # held by the call that is starting its items
         self._slice_ends: float | None = None
         self._inline = self._threaded = self._joined = self._failed = 0
 
@@ -107,10 +108,10 @@ class AsyncHasher:
     ) -> list[Digest] | list[Digest | Exception]:
         """Return the keys that `mmhash.keys` returns, in the order of the items.
 
-        The first error is raised when nothing of the call is read any more, and names its item.
-        With `return_errors=True` an error takes its item's place, and the other items have keys.
+        The first error names its item, and is raised once nothing in the call is being read. With
+        `return_errors=True`, an error takes the place of its item, and the other items have keys.
         The items of an iterator are hashed one after another, because they may share one buffer. If
-        each has its own memory, pass a list: threads then share the work.
+        each item has its own memory, pass a list: then threads share the work.
         """
         if not isinstance(items, (*LISTS, Iterator)):
             raise InputTypeError(f"keys() takes a list of items, not one {type(items).__name__}")
@@ -135,7 +136,7 @@ class AsyncHasher:
         return _raise_first_error(outcomes)[0]
 
     async def close(self) -> None:
-        """Refuse new calls, fail those that wait, and return when no item is read any more."""
+        """Refuse new calls, fail waiting calls, and return when no item is being read."""
         if self._loop is not None and not self._loop.is_closed():
             self._check_loop()
             for job in [*self._waiting]:
@@ -171,14 +172,14 @@ class AsyncHasher:
     async def _hash(self, items: list[Any], options: JobOptions) -> list[Outcome]:
         """Return the key or the error of each item.
 
-        Small items are hashed here; the others become jobs, which calls for the same item share.
+        Small items are hashed here. Larger items become jobs, which calls for the same item share.
         """
         if options.tenant is not None:
-            tenant_key(options.tenant)  # a wrong one is the call's error, not each item's
+            tenant_key(options.tenant)  # a wrong option is an error of the call, not of each item
         loop = self._check_loop()
         outcomes: list[Outcome | tuple[Job, int]] = []
-        jobs: dict[Job, None] = {}  # that this call waits for
-        on_gpu: dict[int, Job] = {}  # of these, by GPU, those to which items are still added
+        jobs: dict[Job, None] = {}  # jobs that this call waits for
+        on_gpu: dict[int, Job] = {}  # of these jobs, by GPU: the ones that still accept items
         try:
             async with self._turn:
                 for item in items:
@@ -200,7 +201,7 @@ class AsyncHasher:
         ]
 
     def _check_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the running loop, which becomes the hasher's; refuse another one."""
+        """Return the running loop, which becomes the hasher's loop; refuse any other loop."""
         loop = asyncio.get_running_loop()
         self._loop = self._loop or loop
         if self._loop is not loop:
@@ -238,7 +239,7 @@ class AsyncHasher:
     def _add_to_job(
         self, item: Any, cost: ItemCost, options: JobOptions, on_gpu: dict[int, Job]
     ) -> tuple[Job, int]:
-        """Add an item to the call's job of its GPU: one launch hashes them; else to a new job."""
+        """Add an item to the call's job for its GPU, which is one launch, or else to a new job."""
         if cost.device is None:
             job = Job(options)
         else:
@@ -252,7 +253,7 @@ class AsyncHasher:
         return job, len(job.items) - 1
 
     def _slice_is_over(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Return True if all calls together have used this round's time slice."""
+        """Return True if all calls together have used up the time slice of this round."""
         now = perf_counter()
         if self._slice_ends is None:
             self._slice_ends = now + _SLICE_S
@@ -284,18 +285,18 @@ class AsyncHasher:
             threads = self._threads if is_only_job and job.nbytes >= PARALLEL_MIN_BYTES else 1
             try:
                 self._pool.submit(self._run, job, threads, asyncio.get_running_loop())
-            except RuntimeError as error:  # no thread can be started, or the interpreter ends
+            except RuntimeError as error:  # no thread can be started, or the interpreter is exiting
                 no_thread = MMHashError(f"no thread hashes the item: {error}")
                 self._on_read(job, [no_thread] * len(job.items))
 
     def _run(self, job: Job, threads: int, loop: asyncio.AbstractEventLoop) -> None:
-        """In a thread: read the items of a job, and hand the loop their outcomes."""
+        """In a thread: read the items of a job, and hand the outcomes to the loop."""
         outcomes = read_items(job.items, job.options, threads, job.stream)
         with suppress(RuntimeError):  # the loop was closed: no call waits
             loop.call_soon_threadsafe(self._on_read, job, outcomes)
 
     def _on_read(self, job: Job, outcomes: list[Outcome]) -> None:
-        """Take the outcomes of a job on the loop, and start the next jobs."""
+        """On the loop: take the outcomes of a job, and start the next jobs."""
         if job not in self._running:  # given up when no thread could be started
             return
         del self._running[job]
@@ -316,7 +317,7 @@ class AsyncHasher:
         job.items.clear()
 
     def _withdraw(self, jobs: Collection[Job]) -> None:
-        """End a caller's interest in its jobs, and drop those that no call waits for."""
+        """End a caller's interest in its jobs, and drop the jobs that no call waits for."""
         for job in jobs:
             job.callers -= 1
             if job.callers or job in self._running or job.future.done():
@@ -327,7 +328,7 @@ class AsyncHasher:
         self._admit()
 
     async def _wait_until_read(self, jobs: Collection[Job]) -> None:
-        """Wait until no thread reads an item of these jobs, however often that is cancelled."""
+        """Wait until no thread reads an item of these jobs, however often the wait is cancelled."""
         for job in jobs:
             while job in self._running:
                 with suppress(asyncio.CancelledError):
@@ -341,7 +342,7 @@ def _is_inline(cost: ItemCost) -> bool:
 
 
 def _with_index(index: int, error: Exception) -> Exception:
-    """Add the index of its item to an error's message, or to its notes."""
+    """Add the item's index to an error's message, or to its notes."""
     if isinstance(error, MMHashError) and type(error).__module__ == MMHashError.__module__:
         named = type(error)(f"item {index}: {error}")
         named.__cause__ = error.__cause__

@@ -1,4 +1,4 @@
-"""The size of an item and its device, found without reading it: this runs on the event loop."""
+"""The size and device of an item, found on the event loop without reading the item."""
 
 from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,17 +15,20 @@ if TYPE_CHECKING:
 
 
 class ItemCost(NamedTuple):
-    """The work that hashing an item takes."""
+    """How much work hashing an item takes."""
 
     nbytes: int
     parts: int = 1
-    # False if it must first be made readable: an image is decoded, a handle opened.
+    # False if the item must first be made readable: an image to decode, a handle to open.
     in_place: bool = True
-    device: int | None = None  # the GPU of it or of a part
+    device: int | None = None  # the GPU of the item or of a part
 
 
 def cost_of(item: Any, *, depth: int = 0) -> ItemCost:
-    """Return the cost of an item; 0 for one that cannot be hashed: hashing it reports why."""
+    """Return the cost of an item.
+
+    An item that cannot be hashed costs 0: hashing reports the reason.
+    """
     if isinstance(item, (bytes, bytearray)):
         return ItemCost(len(item))
     if isinstance(item, (np.ndarray, np.generic)):
@@ -46,9 +49,9 @@ def cost_of(item: Any, *, depth: int = 0) -> ItemCost:
 
 
 def identity_of(item: Any) -> Hashable:
-    """Return a value that two items in flight share only if they have the same bytes to read.
+    """Return a value that two items in flight share only if they read the same bytes.
 
-    It is the address and the layout of the buffer if these suffice, else the object itself.
+    The value is the address and layout of the buffer if these suffice, else the object itself.
     """
     if type(item) is np.ndarray:
         address = item.__array_interface__["data"][0]
@@ -65,7 +68,7 @@ def _identity_of_tensor(tensor: Any) -> Hashable:
         return (object, id(tensor))
     if not (tensor.is_cpu or tensor.is_cuda):
         return (object, id(tensor))
-    lazy = (tensor.is_conj(), tensor.is_neg())  # these share a buffer and differ in value
+    lazy = (tensor.is_conj(), tensor.is_neg())  # these tensors share a buffer and differ in value
     layout = (tensor.shape, tensor.stride(), tensor.dtype, lazy)
     return (torch.Tensor, tensor.device, tensor.data_ptr(), layout)
 
@@ -73,7 +76,7 @@ def _identity_of_tensor(tensor: Any) -> Hashable:
 def _cost_of_tensor(tensor: Any) -> ItemCost:
     try:
         nbytes = tensor.nbytes
-    except RuntimeError:  # nested, sparse: refused when it is hashed
+    except RuntimeError:  # nested or sparse: hashing refuses these
         return ItemCost(0)
     device = tensor.get_device() if tensor.is_cuda else None
     return ItemCost(nbytes, in_place=tensor.is_cpu or tensor.is_cuda, device=device)

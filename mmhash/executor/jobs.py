@@ -1,4 +1,4 @@
-"""Jobs: items on their way to a thread, and the keys or errors that the thread brings back."""
+"""Jobs: items on their way to a thread, and the keys or errors that come back."""
 
 import asyncio
 from collections.abc import Hashable, Sequence
@@ -11,7 +11,7 @@ from mmhash.hashing import key, keys
 
 
 class JobOptions(NamedTuple):
-    """The options of a call, which its keys depend on."""
+    """The options of a call that its keys depend on."""
 
     algorithm: Algorithm
     tenant: bytes | None
@@ -21,11 +21,11 @@ Outcome = Digest | Exception
 
 
 class Job:
-    """Items that one thread reads: one in host memory, or those of a call on one GPU.
+    """Items that one thread reads: one in host memory, or a call's items on one GPU.
 
-    It holds its items, and so their memory, until they are read. `callers` is the number of calls
-    that wait for `future`, which has the outcome of each item. GPU items are hashed after the work
-    that the caller queued on `stream`.
+    A job holds its items, and so their memory, until they are read. `callers` is the number of
+    calls waiting for `future`, which gets the outcome of each item. GPU items are hashed after the
+    work that the caller queued on `stream`.
     """
 
     def __init__(self, options: JobOptions, stream: Any = None) -> None:
@@ -41,7 +41,7 @@ class Job:
 def read_items(
     items: Sequence[Any], options: JobOptions, threads: int = 1, stream: Any = None
 ) -> list[Outcome]:
-    """Return the key or the error of each item; this blocks."""
+    """Return the key or error of each item; this blocks."""
     with _on_stream(stream):
         if len(items) > 1:
             try:
@@ -55,7 +55,7 @@ def _key_or_error(item: Any, options: JobOptions, threads: int) -> Outcome:
     try:
         return key(item, algorithm=options.algorithm, tenant=options.tenant, threads=threads)
     except Exception as error:  # noqa: BLE001  (the caller gets it)
-        # The frames of the traceback would hold the item for as long as the error is kept.
+        # The traceback's frames would keep the item alive as long as the error.
         return error.with_traceback(None)
     except BaseException as error:  # noqa: BLE001  (it must not end the thread)
         named = InputError(f"reading the item raised {type(error).__name__}")
@@ -64,14 +64,14 @@ def _key_or_error(item: Any, options: JobOptions, threads: int) -> Outcome:
 
 
 def stream_of(device: int) -> Any:
-    """Return the stream of a GPU on which the calling thread computes."""
+    """Return the GPU stream that the calling thread computes on."""
     import torch  # noqa: PLC0415  (a GPU tensor has imported it)
 
     return torch.cuda.current_stream(device)
 
 
 def _on_stream(stream: Any) -> AbstractContextManager[Any]:
-    """Queue this thread's GPU work on `stream`, if there is one."""
+    """Queue this thread's GPU work on `stream`, if there is a stream."""
     if stream is None:
         return nullcontext()
     import torch  # noqa: PLC0415  (a stream has imported it)

@@ -1,1 +1,1 @@
-"""Files, images and safetensors read for hashing, and file names in messages."""
+"""Reads files, images and safetensors for hashing, and formats file names for messages."""

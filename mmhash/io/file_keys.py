@@ -1,4 +1,4 @@
-"""The digest and the key of a file's content, by its path."""
+"""The digest and the key of a file, by its path."""
 
 import os
 from pathlib import Path
@@ -41,7 +41,7 @@ def key_file(
     tenant: bytes | None = None,
     threads: int | None = None,
 ) -> Digest:
-    """Return the key of a file: that of its bytes, or of the image in it.
+    """Return the key of a file: of its bytes, or of the image in it.
 
     Args:
         path: The file.
@@ -66,7 +66,7 @@ def key_file(
 
 
 def _checked(path: str | os.PathLike[str]) -> Path:
-    """Return the path; refuse a number, which open() takes as a descriptor."""
+    """Return the path; refuse a number, which open() would take as a descriptor."""
     if not isinstance(path, (str, os.PathLike)):
         raise InputTypeError(f"path is a str or a pathlib.Path, not {type(path).__name__}")
     return Path(path)

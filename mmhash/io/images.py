@@ -1,4 +1,4 @@
-"""Image files opened and decoded with Pillow, whose errors become those of mmhash."""
+"""Opens and decodes image files with Pillow, and converts its errors to mmhash's."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class NotAnImageError(InputTypeError):
-    """A file is of no format that is read as an image."""
+    """A file is in no format that counts as an image."""
 
 
 class DecodedImage(NamedTuple):
-    """The content of an image file, and the orientation that an engine may apply to it."""
+    """The content of an image file, and the orientation that an engine may apply."""
 
     frames: int
     pixels: bytes | bytearray
@@ -28,19 +28,19 @@ class DecodedImage(NamedTuple):
     exif_orientation: int
 
     def key(self, digest: Digest, *, tenant: bytes | None = None) -> Digest:
-        """Return the key of the image, by the digest of its pixels."""
+        """Return the key of the image by the digest of its pixels."""
         return frame("image", "", (self.frames,), digest, self.descriptions, tenant=tenant)
 
 
 def read_image_file(file: BufferedReader) -> DecodedImage:
-    """Decode the image in `file`; one of too many pixels in all frames is a LimitError."""
+    """Decode the image in `file`; too many pixels in all frames together are a LimitError."""
     with open_image(file) as image:
         return DecodedImage(*read_image(image), read_orientation(image))
 
 
 @contextmanager
 def open_image(file: BufferedReader) -> Iterator["Image.Image"]:
-    """Open the image in `file`; convert all errors of Pillow, also later ones, to mmhash's."""
+    """Open the image in `file`; convert all of Pillow's errors, including later ones."""
     from PIL import Image, UnidentifiedImageError  # noqa: PLC0415  (not needed for bytes)
 
     try:
@@ -52,7 +52,7 @@ def open_image(file: BufferedReader) -> Iterator["Image.Image"]:
         raise NotAnImageError(f"not an image of {', '.join(FORMATS)}") from error
     except Image.DecompressionBombError as error:
         raise LimitError(str(error)) from error
-    except Exception as error:  # each of Pillow's parsers raises its own kinds
+    except Exception as error:  # each of Pillow's parsers raises its own kinds of errors
         if is_shortage(error):
             raise
         raise InputValueError(f"a damaged image: {error}") from error

@@ -11,7 +11,7 @@ from mmhash.dtypes import ITEM_SIZE
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.io.files import map_file, open_file
 
-# The spec's names of the format's dtypes; a dtype without a name in the spec has no key.
+# The spec's names of the format's dtypes. A dtype that is missing here has no key.
 DTYPES = {
     "BOOL": "bool",
     "U8": "uint8",
@@ -38,7 +38,7 @@ HEADER_LENGTH_SIZE = 8
 
 
 class StoredTensor(NamedTuple):
-    """A tensor of the file; its bytes are mapped, not yet read."""
+    """A tensor of the file; its bytes are mapped but not yet read."""
 
     name: str
     dtype: str
@@ -47,7 +47,10 @@ class StoredTensor(NamedTuple):
 
 
 def read_tensors(path: str) -> Iterator[StoredTensor]:
-    """Yield the tensors in the order of the file; they are valid only if no error follows."""
+    """Yield the tensors in file order.
+
+    They are valid only if the iteration ends without an error.
+    """
     with open_file(path) as file:
         data = map_file(file)
         opened = os.fstat(file.fileno())
@@ -64,7 +67,7 @@ def read_tensors(path: str) -> Iterator[StoredTensor]:
 
     if not os.path.samestat(opened, os.stat(path)):  # noqa: PTH116  (as the line above)
         raise InputValueError("the file was replaced while it was read")
-    # The package has checked that the tensors follow one another without a gap.
+    # The package has checked that tensors follow one another without gaps.
     start = HEADER_LENGTH_SIZE + int.from_bytes(data[:HEADER_LENGTH_SIZE], "little")
     for name, stored_dtype, stored_shape in zip(names, dtypes, shapes, strict=True):
         dtype, shape = _as_torch(name, stored_dtype, stored_shape)
@@ -77,7 +80,7 @@ def _as_torch(name: str, dtype: str, shape: tuple[int, ...]) -> tuple[str, tuple
     """Return the dtype and shape of the tensor after loading."""
     if dtype not in DTYPES:
         raise InputTypeError(f"tensor {name!r}: dtype {dtype} has no key")
-    if dtype == "F4":  # the file counts half bytes, torch counts bytes
+    if dtype == "F4":  # the file counts half bytes; torch counts bytes
         if not shape or shape[-1] % 2:
             raise InputValueError(f"tensor {name!r}: an odd row of F4 does not fill its bytes")
         shape = (*shape[:-1], shape[-1] // 2)

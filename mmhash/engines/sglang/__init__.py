@@ -1,6 +1,6 @@
 """SGLang's hashes, pad values and page keys, as each release computes them.
 
-`version` is a release of the engine; without it, the newest that is known.
+`version` is a release of the engine, by default the newest known.
 """
 
 from mmhash.engines.sglang.bundles import BundleItem, split_bundle

@@ -16,14 +16,16 @@ from mmhash.engines.sglang.releases import LATEST, RELEASES
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.torch_tensor import is_tensor
 
-# The first releases that split, that do so without a grid, that split rows of patches, and that do
-# not take a flat grid.
+# The first releases that split at all, that split without a grid, that split rows of patches, and
+# that reject a flat grid.
 _SPLITS, _SPLITS_BY_ROW, _SPLITS_PATCHES, _NEEDS_ROWS = "0.5.7", "0.5.10", "0.5.14", "0.5.15"
 
-# The names under which a processor has the rows of each image, and the first releases to read them.
+# The names under which processors store the rows of each image, and the first release that reads
+# each name.
 _IMAGE_GRIDS = {"image_grid_thw": "0.5.7", "grid_thws": "0.5.23", "image_grid_hws": "0.5.15"}
 _VIDEO_GRID = "video_grid_thw"
-# These have a row per patch; the feature has a row per item, and `num_patches` the numbers.
+# Members with a row per patch. The feature has a row per item, and `num_patches` counts the patches
+# of each.
 _PATCH_ROWS = frozenset({"patch_pixel_values", "patch_newline_mask"})
 
 
@@ -55,11 +57,11 @@ class _Cut(NamedTuple):
 
 @checks.readable("the item")
 def split_bundle(item: AnyItem, *, version: str = LATEST) -> list[AnyItem]:
-    """Return the items into which SGLang splits one; an item that it does not split is unchanged.
+    """Return the items that SGLang splits an item into; unsplit, the item is unchanged.
 
-    A split item has no hash, because the hash was the bundle's.
+    Split items have no hash: the hash belonged to the bundle.
     """
-    RELEASES.recipe(version)  # an unknown release is an error
+    RELEASES.recipe(version)  # raises for an unknown release
     bundle: Any = item
     missing = [name for name in _FIELDS if not hasattr(bundle, name)]
     if missing:
@@ -82,7 +84,7 @@ def split_bundle(item: AnyItem, *, version: str = LATEST) -> list[AnyItem]:
 
 
 def _split_by_grid(bundle: Any, rows: list[list[int]], offsets: list[int]) -> list[Any]:
-    """Return items of as many feature rows as their grid has patches, and with these offsets."""
+    """Return items with as many feature rows as their grid has patches, and their offsets."""
     bounds = list(accumulate(map(prod, rows), initial=0))
     turns = list(accumulate(offsets, initial=0))
     length = _length(bundle.feature)
@@ -105,7 +107,7 @@ def _split_by_grid(bundle: Any, rows: list[list[int]], offsets: list[int]) -> li
 
 
 def _split_by_row(bundle: Any, count: int, version: str) -> list[Any]:
-    """Return items of one row each, if there are as many rows as offsets."""
+    """Return items of one row each if there are as many rows as offsets."""
     feature = bundle.feature if bundle.feature is not None else bundle.precomputed_embeddings
     if _length(feature) != count:
         return [bundle]
@@ -142,7 +144,7 @@ def _cut(
 
 
 def _length(value: Any) -> int | None:
-    """Return the number of rows of `value`, or None if it has none."""
+    """Return the number of rows of `value`, or None if it has no rows."""
     if is_tensor(value) or isinstance(value, np.ndarray):
         return int(value.shape[0]) if value.ndim else None
     return len(value) if isinstance(value, (list, tuple)) else None

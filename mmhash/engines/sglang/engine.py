@@ -1,7 +1,7 @@
-"""SGLang, as the registry lists it: its requests, its keys, and what the guard must know of it.
+"""SGLang for the registry: its requests, its keys, and what the guard must know about it.
 
-The fields are those that the sources of all known releases read. The formats of requests are those
-of SGLang 0.5.23 (entrypoints/openai/protocol.py, managers/io_struct.py, tokenizer_manager.py).
+The fields are those read by the sources of all known releases. The request formats are from SGLang
+0.5.23 (entrypoints/openai/protocol.py, managers/io_struct.py, tokenizer_manager.py).
 """
 
 from collections.abc import Iterator
@@ -28,10 +28,10 @@ from mmhash.errors import InputValueError
 
 _CONTENT_PREFIX = "sha256:"
 
-# Media counts to the engine by the list it is in; the last is an encoder's.
+# The engine counts media by the list that holds it. The last list is for encoders.
 _MEDIA_MEMBERS = ("image_data", "video_data", "audio_data", "mm_items")
 
-# Members of /generate that change what its processors make of an image.
+# Members of /generate that change what the engine's processors make of an image.
 _GENERATE_OPTIONS = (
     "image_max_dynamic_patch",
     "images_config",
@@ -103,7 +103,7 @@ _GENERATE = NativeFormat(
 
 
 def _chat(version: str) -> ChatFormat | None:
-    # Content hashes came with the same release as namespaces.
+    # Content hashes and namespaces arrived in the same release.
     return _CHAT if RELEASES.recipe(version).namespaces else None
 
 
@@ -311,5 +311,5 @@ ENGINE = Engine(
     media_members=_MEDIA_MEMBERS,
     feature_formats=frozenset({"processor_output", "precomputed_embedding"}),
     unguarded_variable="SGLANG_RUST_SERVER",
-    compression_headers=("x-body-compressed",),  # read from 0.5.15 on
+    compression_headers=("x-body-compressed",),  # read since 0.5.15
 )

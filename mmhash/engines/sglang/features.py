@@ -1,7 +1,7 @@
-"""SGLang's 64-bit hash of a feature, or of an encoded file.
+"""SGLang's 64-bit hash of a feature or of an encoded file.
 
-A feature's is truncated SHA-256 on the CPU, and the engine's own mix on a GPU. A file's is
-truncated BLAKE3.
+On the CPU, a feature's hash is truncated SHA-256; on a GPU, the engine uses a mix of its own. A
+file's hash is truncated BLAKE3.
 """
 
 import hashlib
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @checks.readable("the feature")
 def hash_feature(x: Any, *, version: str = LATEST, server: Server = "python") -> int:
-    """Return SGLang's hash of a feature, by its device: shape and dtype do not count.
+    """Return SGLang's hash of a feature, which depends on the device but not on shape or dtype.
 
-    A feature is bytes, an array, a tensor, or a list that begins with a tensor. If a tensor is
-    on a GPU, the value is that of the engine's GPU kernel. The server in Rust hashes no features
-    but the encoded file, which is then `x`: see `file_hash`.
+    A feature is bytes, an array, a tensor, or a list that begins with a tensor. For a tensor on a
+    GPU, the result is the value of the engine's GPU kernel. The server in Rust does not hash
+    features: there, `x` is the encoded file (see `file_hash`).
     """
     if is_rust(server, version):
         return file_hash(x, version=version)
@@ -44,7 +44,7 @@ def hash_feature(x: Any, *, version: str = LATEST, server: Server = "python") ->
 
 @checks.readable("the file")
 def file_hash(data: Any, *, version: str = LATEST) -> int:
-    """Return the hash of an encoded image by the server in Rust, and by Inkling's processor.
+    """Return the hash of an encoded image as the server in Rust and Inkling's processor compute it.
 
     `data` is the bytes of the file as the engine receives it.
     """
@@ -56,7 +56,7 @@ def file_hash(data: Any, *, version: str = LATEST) -> int:
 
 
 def _tensors(x: Any) -> list["torch.Tensor"]:
-    """Return the tensors in `x`, in order; none if it is an array or bytes."""
+    """Return the tensors in `x` in order; an array or bytes contain none."""
     if is_tensor(x):
         return [x]
     if not isinstance(x, list):
@@ -80,7 +80,7 @@ def _flatten(x: Any) -> Any:
 def _concatenated(tensors: list["torch.Tensor"]) -> "torch.Tensor":
     import torch  # noqa: PLC0415  (torch is imported already)
 
-    # Several dtypes are promoted by torch, as in the engine.
+    # Like the engine, let torch promote tensors of different dtypes.
     return torch.concat([tensor.detach().flatten() for tensor in tensors])
 
 
@@ -101,7 +101,7 @@ def _widened(tensor: "torch.Tensor", version: str) -> "torch.Tensor":
 def _sha256(parts: list[Any]) -> int:
     hasher = hashlib.sha256()
     for part in parts:
-        # The engine takes an array's bytes as they are in memory, also of a big-endian one.
+        # The engine takes the bytes of an array as they are in memory, even of a big-endian array.
         in_memory = isinstance(part, np.ndarray) and part.dtype.str[0] == ">"
         if is_tensor(part):
             hasher.update(tensor_bytes(part))
@@ -111,10 +111,10 @@ def _sha256(parts: list[Any]) -> int:
 
 
 def tensor_bytes(tensor: "torch.Tensor", *, is_copied: bool = False) -> memoryview:
-    """Return the bytes of a tensor as the engine gets them.
+    """Return the bytes of a tensor as the engine receives them.
 
-    A tensor that is not contiguous is copied there, and one with `is_copied`; torch writes 1 for
-    every bool but 0 then.
+    The engine copies a tensor that is not contiguous, and any tensor with `is_copied`. In a copy,
+    torch writes 1 for every true bool.
     """
     import torch  # noqa: PLC0415  (torch is imported already)
 

@@ -1,4 +1,4 @@
-"""SGLang's identities of media and processor artifacts, by which it reuses them."""
+"""SGLang's identities of media and processor artifacts, which decide what the engine reuses."""
 
 import dataclasses
 import hashlib
@@ -33,7 +33,7 @@ def content_hash(media: Any) -> str:
     """Return the text to send as `image_url.content_hash`: `sha256:` and the hash of the media.
 
     Bytes are hashed as they are. A decoded image, a tensor or an array is hashed with its mode or
-    dtype and its shape, as the engine does if such an object is passed in process.
+    dtype and its shape, as the engine hashes such an object passed in process.
     """
     if is_image(media):
         return _hash_fields(*_image_fields(media))
@@ -43,7 +43,7 @@ def content_hash(media: Any) -> str:
         return _hash_fields(b"torch", str(media.dtype).encode(), shape, content)
     if isinstance(media, np.ndarray):
         _check_array(media)
-        media = np.ascontiguousarray(media)  # gives a 0-d array a dimension, as in the engine
+        media = np.ascontiguousarray(media)  # gives a 0-d array a dimension, as the engine does
         shape = json.dumps(list(media.shape)).encode()
         return _hash_fields(b"numpy", media.dtype.str.encode(), shape, media.tobytes())
     if isinstance(media, (bytes, bytearray, memoryview)):
@@ -58,7 +58,7 @@ def _tensor_bytes(tensor: "torch.Tensor", *, is_copied: bool = False) -> memoryv
 
 
 def parse_content_hash(text: str | None) -> str | None:
-    """Return a `content_hash` as the engine stores it: in lower case, or None if it is None."""
+    """Return a `content_hash` as the engine stores it: in lower case, or None for None."""
     if text is None:
         return None
     if type(text) is not str:
@@ -74,13 +74,13 @@ def _parse_digest(text: str) -> bytes:
     if len(digits) != 64:
         raise InputValueError(f"content_hash has 64 hex digits, not {len(digits)}")
     try:
-        return bytes.fromhex(digits)  # takes blanks between two bytes, as the engine does
+        return bytes.fromhex(digits)  # allows blanks between two bytes, as the engine does
     except ValueError:
         raise InputValueError("content_hash has a character that is no hex digit") from None
 
 
 def namespaced_hash(item_hash: int, namespace: str | None, *, version: str = LATEST) -> int:
-    """Return an item's hash, bound to the identity of its processor; unbound without one."""
+    """Return an item's hash bound to the identity of its processor, or unbound without one."""
     require(RELEASES.recipe(version).namespaces, "namespaced hashes", "0.5.20", version)
     if namespace is None:
         return check_int("an item's hash", item_hash, 0)
@@ -100,7 +100,7 @@ def artifact_key(
     processor_fingerprint: str,
     preprocess_kwargs: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the key of a processor's artifact: of content, processor and its arguments."""
+    """Return the key of a processor's artifact: of the content, the processor and its arguments."""
     if preprocess_kwargs is not None and not isinstance(preprocess_kwargs, Mapping):
         raise InputTypeError(
             f"preprocess_kwargs is a dict or None, not {type(preprocess_kwargs).__name__}"
@@ -157,9 +157,9 @@ def _as_json(value: Any) -> str:
 
 
 def _canonical(value: Any) -> Any:  # noqa: PLR0912  (a case a type)
-    """Return `value` with the type of each part, so that 1, 1.0, True and "1" differ.
+    """Return `value` with the type of each part, to keep 1, 1.0, True and "1" apart.
 
-    The cases have the engine's order, because a value may be of several types.
+    The order of the cases is the engine's: a value may match several types.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value)]
@@ -177,7 +177,7 @@ def _canonical(value: Any) -> Any:  # noqa: PLR0912  (a case a type)
             return {"type": "bool", "value": value}
         case int():
             return {"type": "int", "value": _digits(value)}
-        case float():  # also numpy's float64
+        case float():  # also float64 of numpy
             return {"type": "float64", "bits": struct.pack("!d", value).hex()}
         case str():
             return {"type": "str", "value": value}
@@ -217,7 +217,7 @@ def _canonical(value: Any) -> Any:  # noqa: PLR0912  (a case a type)
 def _digits(number: int) -> str:
     try:
         return str(int(number))
-    except ValueError:  # Python converts no longer ones (sys.set_int_max_str_digits)
+    except ValueError:  # Python refuses to convert longer numbers (sys.set_int_max_str_digits)
         raise InputValueError("a number has over 4300 digits") from None
 
 

@@ -22,7 +22,7 @@ _MASK_62 = 2**62 - 1
 _MASK_64 = 2**64 - 1
 
 Hash = int | bytes | Digest
-"""An item's 64-bit hash, its 32-byte identity, or a key, which stands for its `mm_hash`."""
+"""An item's 64-bit hash, its 32-byte identity, or a key, from which `mm_hash` is taken."""
 
 
 class _FilledSpan(NamedTuple):
@@ -39,11 +39,11 @@ def mm_hash(key: Digest) -> str:
 
 
 def parse_mm_hash(text: str, *, version: str = LATEST, server: Server = "python") -> int:
-    """Return the hash that SGLang reads in an entry of `mm_hashes`: an int's low 64 bits, from hex.
+    """Return the hash that SGLang reads from an entry of `mm_hashes`: the low 64 bits.
 
-    Signs, `0x`, underscores, blanks and Unicode digits are valid, as in the engine; to its server
-    in Rust only `0x` before ASCII digits is. If the engine would fall back to a hash of its own,
-    this is an error.
+    Like the engine, accept signs, `0x`, underscores, blanks and Unicode digits. The server in Rust
+    accepts only ASCII digits after an optional `0x`. Raise an error where the engine would fall
+    back to its own hash.
     """
     require(RELEASES.recipe(version).mm_hashes, "mm_hashes", "0.5.13", version)
     text = check_text("an mm_hash", text)
@@ -57,12 +57,12 @@ def parse_mm_hash(text: str, *, version: str = LATEST, server: Server = "python"
 
 
 def pad_values(hash_or_identity: Hash, *, version: str = LATEST) -> list[int]:
-    """Return the pad values of an item: four since 0.5.23, one before."""
+    """Return the pad values of an item: four since 0.5.23, one in older releases."""
     return _pads(hash_or_identity, RELEASES.recipe(version), version)
 
 
 def padding(hash_or_identity: Hash, length: int, *, version: str = LATEST) -> list[int]:
-    """Return the ids that fill a span of that length."""
+    """Return the ids that fill a span of the given length."""
     length = check_int("length", length, 0, checks.MAX_TOKENS)
     return _cycle(pad_values(hash_or_identity, version=version), length)
 
@@ -73,10 +73,10 @@ def pad_input_ids(
     *,
     version: str = LATEST,
 ) -> list[int]:
-    """Return `input_ids` with each span of placeholders filled, from the first pad value on.
+    """Return `input_ids` with each span of placeholders filled with pad values.
 
-    A span is a `Span` of mmhash.engines or `(start, end, hash_or_identity)`, half-open; spans do
-    not overlap.
+    A span is a `Span` of mmhash.engines or `(start, end, hash_or_identity)`, without `end`. Spans
+    must not overlap.
     """
     recipe = RELEASES.recipe(version)
     padded = _ids(input_ids)
@@ -136,7 +136,7 @@ def _pads(item: Hash, recipe: Recipe, version: str) -> list[int]:
             return [number % 2**30]
         case "shifted":
             return [_BASE + number % 2**30]
-        case "wide":  # the engine keeps the low 64 bits of a longer one
+        case "wide":  # the engine keeps the low 64 bits of a longer hash
             return _wide_pads((number & _MASK_64).to_bytes(8, "big"))
 
 

@@ -1,4 +1,4 @@
-"""Page keys: the names of KV pages in SGLang's storage, and in the events that it publishes."""
+"""Page keys: the names of KV pages in SGLang's storage and in its KV events."""
 
 import hashlib
 import re
@@ -15,7 +15,7 @@ from mmhash.engines.sglang.releases import LATEST, RELEASES, require
 from mmhash.errors import InputTypeError, InputValueError
 
 Tokens = Sequence[int] | Sequence[Sequence[int]] | np.ndarray[Any, Any]
-"""Token ids, padded ones included, or pairs of them (bigrams, which speculative decoding keeps)."""
+"""Token ids, including padded ones, or pairs of ids (bigrams, kept by speculative decoding)."""
 
 _HEX_64 = re.compile(r"[0-9a-fA-F]{64}")
 _MAX_NARROW = 2**32 - 1
@@ -32,11 +32,11 @@ def page_keys(
     cache_salt: str | None = None,
     version: str = LATEST,
 ) -> list[str]:
-    """Return the storage key of each page, hex, bound to those before it; the last may be short.
+    """Return the storage key of each page in hex, chained; the last page may be short.
 
     The chain continues from the key `prior`, or begins with the namespace of `extra_key` and
-    `cache_salt`; an empty `prior` begins it without one, as in the engine. `page_size=None` takes
-    all tokens as one page.
+    `cache_salt`. As in the engine, an empty `prior` begins the chain without a namespace.
+    `page_size=None` means one page for all tokens.
     """
     seed = namespace_seed(extra_key, cache_salt, version=version)
     given = check_optional_text("prior", prior)
@@ -51,7 +51,7 @@ def event_keys(
     cache_salt: str | None = None,
     version: str = LATEST,
 ) -> list[str]:
-    """Return the keys behind the ids in KV events: like storage keys, but without `extra_key`."""
+    """Return the keys behind the ids in KV events: storage keys without `extra_key`."""
     require_namespaces(extra_key, cache_salt, version)
     seed = None
     if cache_salt is not None:
@@ -62,7 +62,7 @@ def event_keys(
 def namespace_seed(
     extra_key: str | None, cache_salt: str | None, *, version: str = LATEST
 ) -> str | None:
-    """Return the seed of a chain of storage keys, hex; None if neither is given."""
+    """Return the seed of a chain of storage keys in hex, or None if neither argument is given."""
     require_namespaces(extra_key, cache_salt, version)
     seed = _seed(b"sglang-cache-namespace-v1", extra_key, cache_salt)
     return seed.hex() if seed else None
@@ -71,7 +71,7 @@ def namespace_seed(
 def event_seed(
     extra_key: str | None, cache_salt: str | None, *, version: str = LATEST
 ) -> bytes | None:
-    """Return the seed for `namespaced_event_id`; None if neither is given."""
+    """Return the seed for `namespaced_event_id`, or None if neither argument is given."""
     require_namespaces(extra_key, cache_salt, version)
     seed = _seed(b"sglang-kv-event-namespace-v1", extra_key, cache_salt)
     has_seeds = is_since(version, "0.5.22")
@@ -80,7 +80,7 @@ def event_seed(
 
 
 def require_namespaces(extra_key: str | None, cache_salt: str | None, version: str) -> None:
-    """Refuse a namespace that is not text, or in a release without namespaces."""
+    """Refuse a namespace that is not text, or that the release does not support."""
     check_optional_text("extra_key", extra_key)
     check_optional_text("cache_salt", cache_salt)
     namespaces = RELEASES.recipe(version).namespaces
@@ -93,7 +93,7 @@ def event_id(page_key: str) -> int:
 
 
 def namespaced_event_id(identifier: int, seed: bytes | None) -> int:
-    """Return the id of a page in the events that are published by namespace."""
+    """Return the id of a page in events that are published by namespace."""
     identifier = check_int("identifier", identifier, -(2**63), 2**63 - 1)
     if seed is None:
         return identifier
@@ -133,7 +133,7 @@ def _chain(tokens: Tokens, page_size: int | None, seed: str | None, version: str
 
 
 def _pages(tokens: Tokens, page_size: int | None, version: str) -> list[bytes]:
-    """Return the bytes of each page: 32 bits per id, or marked and 64 bits if one needs more."""
+    """Return the bytes of each page: 32 bits per id, or a mark and 64 bits if any id needs it."""
     if page_size is not None:
         page_size = check_int("page_size", page_size, 1, _MAX_PAGE)
     ids, width = _ids(tokens)
@@ -148,13 +148,13 @@ def _pages(tokens: Tokens, page_size: int | None, version: str) -> list[bytes]:
         require(has_wide, "tokens above 32 bits", "0.5.23", version)
         data = ids.astype("<u8").tobytes()
         for page in np.unique(wide // step).tolist():
-            # An odd number of bytes, unlike any narrow page.
+            # An odd number of bytes, which no narrow page has.
             pages[page] = b"\xff" + data[8 * page * step : 8 * (page + 1) * step]
     return pages
 
 
 def _ids(tokens: Any) -> tuple[np.ndarray[Any, Any], int]:
-    """Return the ids one after another, and how many make a token: 1, or 2 of a pair."""
+    """Return the ids in one flat sequence, and how many make a token: 1, or 2 for pairs."""
     try:
         if isinstance(tokens, (list, tuple)) and tokens and isinstance(tokens[0], (list, tuple)):
             values, width = _packed(checks.pairs("tokens", tokens)), 2
@@ -172,7 +172,7 @@ def _ids(tokens: Any) -> tuple[np.ndarray[Any, Any], int]:
 
 
 def _packed(tokens: Sequence[int]) -> np.ndarray[Any, Any]:
-    # An array of 32 bits takes a third of the time of np.array().
+    # An array of 32 bits is much faster than np.array().
     try:
         return np.frombuffer(array("I", tokens), np.uint32)
     except OverflowError:

@@ -7,16 +7,16 @@ from mmhash.errors import InputValueError
 
 
 class Recipe(NamedTuple):
-    """The hashes, pads and page keys of a range of releases."""
+    """How a range of releases computes hashes, pads and page keys."""
 
-    # "widened": bfloat16 becomes float32 first, and a list one tensor of one dtype.
+    # "widened": bfloat16 first becomes float32, and a list becomes one tensor of one dtype.
     cpu_hash: Literal["widened", "raw"]
     gpu_hash: bool
     pads: Literal["modulo", "shifted", "wide"]
     mm_hashes: bool
     namespaces: bool
     wide_pages: bool
-    # SGLANG_RUST_SERVER=1, and the hash of an image's file. 0.5.22 has them too: not compared.
+    # SGLANG_RUST_SERVER=1, which hashes an image's file. 0.5.22 has it too, but was not compared.
     file_hash: bool = False
 
 
@@ -35,7 +35,7 @@ require = RELEASES.require
 
 
 def is_rust(server: Any, version: str) -> bool:
-    """Return True for the server in Rust, which a release must have; refuse other names."""
+    """Return True for the server in Rust if the release has it; refuse unknown names."""
     if server not in ("python", "rust"):
         raise InputValueError(f"server is 'python' or 'rust', not {server!r}")
     if server == "rust" and not RELEASES.recipe(version).file_hash:
@@ -44,8 +44,8 @@ def is_rust(server: Any, version: str) -> bool:
 
 
 def reads_every_form(version: str) -> bool:
-    """Return True for a release whose tools, Messages and Responses requests have plans.
+    """Return True if a release has plans for tools, Messages and Responses requests.
 
-    0.5.21 and 0.5.22 lie between two ways of showing tools, and are not compared.
+    0.5.21 and 0.5.22 lie between two ways of showing tools, and were not compared.
     """
     return version == "0.5.20" or is_since(version, "0.5.23")

@@ -1,6 +1,6 @@
-"""vLLM's identifiers of items and the keys of its prefix cache, as each release computes them.
+"""vLLM's identifiers of items and the keys of its prefix cache, by release.
 
-`version` is a release of the engine; without it, the newest that is known.
+`version` is a release of the engine, by default the newest known.
 """
 
 from mmhash.engines.vllm.block_extras import ExtraKeys, Lora, event_extra_keys, extra_keys

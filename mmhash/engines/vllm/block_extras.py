@@ -1,4 +1,4 @@
-"""The values that vLLM binds into a block's key beside its tokens: items, LoRA, salt, lookahead."""
+"""What vLLM binds into a block's key beside its tokens: items, LoRA, salt, lookahead."""
 
 from collections.abc import Iterator, Sequence
 from itertools import repeat
@@ -11,19 +11,19 @@ from mmhash.engines.vllm.block_items import Span, check_items, items_of_blocks, 
 from mmhash.engines.vllm.releases import LATEST, RELEASES, Recipe, require
 from mmhash.errors import InputTypeError, LimitError
 
-# The tokens that all blocks look ahead to. 13 million took 0.6 s, 150 million 4 s and 1.2 GB.
+# The most tokens that all blocks together may look ahead to: each takes time and memory.
 _MAX_AHEAD = 1 << 22
 
 ExtraKeys = tuple[Any, ...] | None
-"""The values that a block's key binds beside its tokens and the block before it."""
+"""What the key of a block binds beside its tokens and the previous block."""
 
 
-# The engine's constants: in a pickle, each use after the first refers to that one.
+# Constants of the engine. In a pickle, later uses of a constant refer to the first.
 _TAGS = {tag: tag for tag in ("mm", "lora", "cache_salt", "prompt_embeds")}
 
 
 class Lora(NamedTuple):
-    """The adapter of a request; its path counts since 0.31."""
+    """The adapter of a request; the path counts since 0.31."""
 
     name: str
     path: str
@@ -40,7 +40,7 @@ def extra_keys(
     lookahead: int = 0,
     hashed_after: Sequence[int] = (),
 ) -> list[ExtraKeys]:
-    """Return the values that each whole block's key binds beside its tokens; see `block_keys`."""
+    """Return what each whole block's key binds beside its tokens; see `block_keys`."""
     tokens = checks.token_list("tokens", tokens)
     recipe = RELEASES.recipe(version)
     block_size = check_int("block_size", block_size, 1, checks.MAX_TOKENS)
@@ -73,13 +73,13 @@ def extra_keys(
 def _item_keys(
     found: Iterator[tuple[list[Span], range]], always: tuple[Any, ...], recipe: Recipe
 ) -> list[ExtraKeys]:
-    """Return the keys of each block: those that it always has, and those of its items."""
+    """Return each block's extra keys: the common ones, then those of its items."""
     extras: list[ExtraKeys] = []
     for items, starts in found:
         if not items:
             extras += repeat(always or None, len(starts))
         elif recipe.extra_keys == "tagged" and len(items) == 1 and not always:
-            # The usual case without calls for each block, which would take four times as long.
+            # The usual case, without a call per block, which would be much slower.
             identifier, offset, _ = items[0]
             extras += [(("mm", identifier, offset - start),) for start in starts]
         else:
@@ -117,9 +117,10 @@ def _salt_keys(cache_salt: str | None, recipe: Recipe) -> tuple[Any, ...]:
 
 
 def copied_extra_keys(extra: ExtraKeys, *, version: str) -> ExtraKeys:
-    """Return a copy in which the same texts are one object as in vLLM: the tags, and no others.
+    """Return a copy in which only the tags share objects, as in vLLM.
 
-    A pickle shows which texts and bytes are one object, so equal extra keys had different pickles.
+    A pickle shows which texts and bytes are one object, so equal extra keys could have different
+    pickles.
     """
     is_tagged = RELEASES.recipe(version).extra_keys == "tagged"
 
@@ -138,7 +139,7 @@ def copied_extra_keys(extra: ExtraKeys, *, version: str) -> ExtraKeys:
 
 
 def event_extra_keys(extra: ExtraKeys, *, version: str = LATEST) -> ExtraKeys:
-    """Return a block's extra keys as in KV events: without the tags; not for `lookahead`."""
+    """Return a block's extra keys as in KV events: without the tags. `lookahead` has none."""
     is_tagged = RELEASES.recipe(version).extra_keys == "tagged"
     if extra is None:
         return None

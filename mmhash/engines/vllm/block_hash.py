@@ -12,7 +12,7 @@ from mmhash.engines import cbor
 from mmhash.errors import InputValueError
 
 DEFAULT_ALGORITHM = "sha256"
-"""The engine's own default: SHA-256 of pickles."""
+"""The engine's default: SHA-256 of pickles."""
 
 
 class BlockHash(NamedTuple):
@@ -33,13 +33,13 @@ def _sha256(data: bytes) -> bytes:
 
 
 def _tuples(tokens: Sequence[int], length: int) -> list[tuple[int, ...]]:
-    whole = tuple(tokens)  # slices of a list take twice as long
+    whole = tuple(tokens)  # slicing a list is slower
     stops = range(length, len(whole) + 1, length)
     return [whole[stop - length : stop] for stop in stops]
 
 
 def _pickled(value: Any) -> bytes:
-    """Return a pickle as the engine writes it; none is ever read."""
+    """Return a pickle as the engine writes it; mmhash never loads a pickle."""
     return pickle.dumps(value, 5)
 
 
@@ -62,5 +62,5 @@ def block_hash(name: str) -> BlockHash:
 
 
 def copied_text(name: str, text: Any) -> str:
-    """Return a copy: a pickle shows which of its texts are one object, and in vLLM none are."""
+    """Return a copy in which no two texts are one object, as in vLLM: a pickle would show it."""
     return check_text(name, text).encode().decode()

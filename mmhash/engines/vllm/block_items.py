@@ -1,4 +1,4 @@
-"""The items that vLLM finds in each block of tokens, found by the steps of each release."""
+"""The items that vLLM finds in each block of tokens, by the steps of each release."""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -13,9 +13,9 @@ from mmhash.errors import InputTypeError, InputValueError
 
 
 class Span(NamedTuple):
-    """The placeholders of an item among the tokens, and the item's identifier in vLLM.
+    """The placeholders of an item among the tokens, and vLLM's identifier of the item.
 
-    `identifier` is the item's mm hash or the uuid that the client sent.
+    `identifier` is the item's mm hash or the uuid sent by the client.
     """
 
     identifier: str
@@ -37,17 +37,17 @@ def items_of_blocks(
     resumed: set[int],
     stop: int,
 ) -> Iterator[tuple[list[Span], range]]:
-    """Yield runs of blocks, by their starts, with the items that the engine finds in each.
+    """Yield runs of blocks, as ranges of starts, with the items that the engine finds in each run.
 
-    The engine keeps an index among the items from block to block. If items touch or contain each
-    other, what it skips is part of the keys, so each step here is the engine's own.
+    The engine moves an index through the items from block to block. If items touch or contain each
+    other, the items it skips change the keys, so every step here copies the engine's.
     """
     index = start = 0
     while start < stop:
         end = start + block_size
         if start in resumed:
             index = _resumed_index(items, start, recipe)
-        # Runs of equal blocks are found at once: one after another takes far longer.
+        # Equal blocks are found in runs: one at a time takes far longer.
         is_run = not (lookahead or resumed)
         blocks = _count_equal(items, index, start, block_size, recipe) if is_run else 1
         found, index = _items_of_block(items, index, start, end + lookahead, recipe)
@@ -61,9 +61,9 @@ def items_of_blocks(
 def _count_equal(
     items: Sequence[Span], index: int, start: int, block_size: int, recipe: Recipe
 ) -> int | None:
-    """Return how many blocks from `start` on have no item, or only the one around them.
+    """Return how many blocks from `start` on have no item, or only the surrounding item.
 
-    At least one is counted, and None means all others.
+    Counts at least one block. None means all remaining blocks.
     """
     if index >= len(items) or _is_past(items[-1], start, recipe):
         return None
@@ -77,7 +77,7 @@ def _count_equal(
 def _items_of_block(
     items: Sequence[Span], index: int, start: int, end: int, recipe: Recipe
 ) -> tuple[list[Span], int]:
-    """Return the items between `start` and `end` from the index on, and the next index."""
+    """Return the items between `start` and `end`, counting from the index, and the next index."""
     found: list[Span] = []
     if not items or _is_past(items[-1], start, recipe):
         return found, index
@@ -85,7 +85,7 @@ def _items_of_block(
         item = items[index]
         if not _is_past(item, start, recipe):
             found.append(item)
-            if item.end > end:  # the next block finds it again
+            if item.end > end:  # the next block will find this item again
                 break
         index += 1
     return found, index
@@ -125,7 +125,7 @@ def resumed_blocks(
 
 
 def check_items(items: Any) -> list[Span]:
-    """Return items with plain values, in the order of their offsets, or raise an error."""
+    """Return the items with plain values, sorted by offset, or raise an error."""
     checked = []
     for item in checks.listed("items", items):
         if isinstance(item, engine.Span):

@@ -1,4 +1,4 @@
-"""The keys of vLLM's prefix cache: a chain over whole blocks of tokens and the items in them."""
+"""The keys of vLLM's prefix cache: a chain over whole blocks of tokens and their items."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -37,7 +37,7 @@ def block_keys(
     lookahead: int = 0,
     hashed_after: Sequence[int] = (),
 ) -> list[bytes]:
-    """Return the key of each whole block, each bound to those before it.
+    """Return the key of each whole block, bound to all blocks before it.
 
     `items` are in the order of their offsets; one may reach past the tokens, which may be only the
     beginning of a prompt. `block_algorithm` is the engine's `--prefix-caching-hash-algo`, `seed`
@@ -60,7 +60,7 @@ def block_keys(
         hashed_after=hashed_after,
     )
     keys = []
-    dumps, digest = hash_.dumps, hash_.digest  # found once, not for each block
+    dumps, digest = hash_.dumps, hash_.digest  # looked up once, not for each block
     for array, extra in zip(hash_.arrays(tokens, block_size), extras, strict=False):
         parent = digest(dumps((parent, array, extra)))
         keys.append(parent)
@@ -76,13 +76,13 @@ def block_key(
     block_algorithm: str = DEFAULT_ALGORITHM,
     seed: str | None = None,
 ) -> bytes:
-    """Return the key of one block after `parent`; an empty parent is the root."""
+    """Return the key of one block after `parent`; an empty parent means the root."""
     parent = check_bytes("parent", parent)
     if extra is not None and not isinstance(extra, tuple):
         raise InputTypeError(f"extra is a tuple or None, not {type(extra).__name__}")
     with checks.readable("extra"):
         extra = copied_extra_keys(extra, version=version)
-        cbor.dumps(extra)  # refuses objects that are not plain: a pickle would take all
+        cbor.dumps(extra)  # refuses objects that are not plain: a pickle would accept anything
     parent = parent or none_hash(version=version, seed=seed, block_algorithm=block_algorithm)
     return block_hash(block_algorithm)((parent, tuple(checks.token_list("tokens", tokens)), extra))
 
@@ -95,7 +95,7 @@ def none_hash(
     return _root(version, seed, check_text("block_algorithm", block_algorithm))
 
 
-@lru_cache(64)  # a plan needs it for each request
+@lru_cache(64)  # a plan needs the root for each request
 def _root(version: str, seed: str | None, block_algorithm: str) -> bytes:
     recipe = RELEASES.recipe(version)
     hash_ = block_hash(block_algorithm)

@@ -1,7 +1,7 @@
-"""vLLM, as the registry lists it: its requests, its keys, and what the guard must know of it.
+"""vLLM for the registry: its requests, its keys, and what the guard must know about it.
 
-The fields are those that the sources of all known releases read. The format of chat requests is
-that of vLLM 0.33.0 (renderers/chat_utils).
+The fields are those read by the sources of all known releases. The format of chat requests is from
+vLLM 0.33.0 (renderers/chat_utils).
 """
 
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ def _lora(prompt: Prompt, version: str) -> Lora | None:
 
 
 def _block_list(keys: list[bytes]) -> BlockList:
-    # The low 64 bits as of event_id(), of all keys at once.
+    # The low 64 bits of all keys at once, as event_id() returns for one.
     words = np.frombuffer(b"".join(keys), ">u8")
     step = len(words) // len(keys) if keys else 1
     return BlockList([key.hex() for key in keys], words[step - 1 :: step].tolist())
@@ -84,12 +84,13 @@ def _blocks(prompt: Prompt, version: str) -> BlockList:
 
 
 def _unhashed(options: dict[str, Any], version: str, modality: str) -> dict[str, Any]:
-    """Return the options of a chat request that vLLM does not hash safely with a uuid."""
+    """Return the options of a chat request that vLLM does not hash safely together with a uuid."""
     media_io = _members(options.get("media_io_kwargs"))
     processor = _members(options.get("mm_processor_kwargs"))
     if RELEASES.recipe(version).framed:
-        # The options of the item's own kind are hashed with the uuid, each part behind its length.
-        # Those of other kinds are left out, but an image's are for a video's frames too.
+        # vLLM hashes the options of the item's own kind with the uuid, each after its length.
+        # Options of other kinds are left out, except that an image's options also apply to the
+        # frames of a video.
         media_io.pop(modality, None)
         others = set(SCOPES.values()) - {SCOPES[modality]}
         processor = {name: value for name, value in processor.items() if name in others}
@@ -97,14 +98,14 @@ def _unhashed(options: dict[str, Any], version: str, modality: str) -> dict[str,
 
 
 def _members(options: Any) -> dict[str, Any]:
-    """Return the members of an object that are not empty."""
+    """Return the members of an object whose values are not empty."""
     if not isinstance(options, dict):
         return {}
     return {name: value for name, value in options.items() if not is_empty(value)}
 
 
-# With a uuid vLLM goes by the members of a part, without one by its type. So a part with two of
-# these gets none: it might become another part.
+# With a uuid, vLLM classifies a part by its members; without, by its type. A part with two of these
+# members gets no uuid, because the uuid might turn it into another part.
 _CHAT = ChatFormat(
     media=(
         MediaField(

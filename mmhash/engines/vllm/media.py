@@ -1,6 +1,6 @@
 """vLLM's identifier of an item: a hash of content and options, or the uuid of the request.
 
-Two steps are separate here: objects become plain values, and these become bytes.
+There are two steps: objects become plain values, and plain values become bytes.
 """
 
 import hashlib
@@ -29,10 +29,10 @@ Chunk = bytes | memoryview
 _NULL, _SEQUENCE, _MAPPING, _LEAF = b"\0", b"\1", b"\2", b"\3"
 _EXIF_IMAGE_ID = 0x800D
 
-# The names of a Hugging Face processor's options for only one modality.
+# The names of a Hugging Face processor's options that apply to one modality only.
 SCOPES = {"image": "images_kwargs", "video": "videos_kwargs", "audio": "audio_kwargs"}
 
-# The options of Qwen3-VL's processor that may be lists with an entry for each video.
+# Options of Qwen3-VL's processor that may be lists with an entry for each video.
 _PER_VIDEO = ("fps", "num_frames")
 
 
@@ -57,7 +57,7 @@ class _EncodedImage:
 
     @property
     def hashed(self) -> tuple[str, Any]:
-        """The name and the value as which it is hashed."""
+        """The name and the value under which the option is hashed."""
         if self.io_config:
             return "image", {"io_config": dict(self.io_config), "data": self.file}
         return "image", self.file
@@ -65,9 +65,9 @@ class _EncodedImage:
 
 @dataclass(frozen=True)
 class EncodedMedia:
-    """Media and the bytes from which it was decoded: vLLM's MediaWithBytes.
+    """Media with the bytes that it was decoded from: MediaWithBytes in vLLM.
 
-    `io_config` is the decoder's configuration, if that changed the media; it counts since 0.27.
+    `io_config` is the decoder's configuration if that changed the media; it counts since 0.27.
     """
 
     media: Any
@@ -81,11 +81,11 @@ def uuid(key: Digest) -> str:
 
 
 def mm_hash(*, version: str = LATEST, algorithm: str = "blake3", **kwargs: Any) -> str:
-    """Return the hash of named values, hex: an item under its modality, `model_id`, and options.
+    """Return the hash of named values in hex: an item under its modality, `model_id`, and options.
 
     Values are None, bytes, text, numbers, arrays, tensors, PIL images, EncodedMedia, or lists and
-    dicts of them. The order of the names does not count, the order inside a dict does. Types
-    do not count: True is the same as a text or bytes of one byte 1.
+    dicts of these. The order of names does not matter, but the order inside a dict does. Types do
+    not matter: True equals a text or bytes of the single byte 1.
     """
     return _hash(kwargs, RELEASES.recipe(version), algorithm)
 
@@ -102,12 +102,12 @@ def identifiers(
     version: str = LATEST,
     algorithm: str = "blake3",
 ) -> list[str]:
-    """Return vLLM's identifier of each item of one modality of a request.
+    """Return vLLM's identifier of each item of one modality in a request.
 
-    A uuid is used unchanged, or, if there are options, hashed with them in the item's place.
-    `media_io_kwargs` counts since 0.30. `per_video_options` is True for Qwen3-VL and the models
-    that share its processor: since 0.32, if their `fps` or `num_frames` is a list, each entry is
-    hashed with the identifier of its video.
+    A uuid is used unchanged. With options, vLLM hashes the uuid together with them.
+    `media_io_kwargs` counts since 0.30. `per_video_options` is True for Qwen3-VL and models that
+    share its processor: since 0.32, if `fps` or `num_frames` is a list, each entry is hashed with
+    the identifier of its video.
     """
     per_video_options = check_bool("per_video_options", per_video_options)
     recipe = RELEASES.recipe(version)
@@ -169,10 +169,10 @@ def image_identifier(
     version: str = LATEST,
     algorithm: str = "blake3",
 ) -> str | None:
-    """Return vLLM's identifier of an image in a request to its server, by the image's file.
+    """Return vLLM's identifier, by the file, of an image in a request to its server.
 
-    The releases from 0.27 on have it; for older ones, and for an image mode other than RGB, it is
-    None: they depend on the pixels.
+    None for releases before 0.27 and for image modes other than RGB: their identifiers depend on
+    the pixels.
 
     Args:
         file: The encoded image.
@@ -210,11 +210,11 @@ def rehash_images(
     version: str = LATEST,
     algorithm: str = "blake3",
 ) -> list[str]:
-    """Return the identifiers that block keys have, for those of all images of a request.
+    """Return the identifiers in block keys, given the identifiers of all images of a request.
 
-    Since 0.33 the processors of DeepSeek-VL2, Unlimited-OCR and H2OVL hash each image's identifier
-    again, also a uuid, with a setting that depends on the number of images. Other models, and older
-    releases, leave it as it is.
+    Since 0.33, the processors of DeepSeek-VL2, Unlimited-OCR and H2OVL hash each image's identifier
+    again, even a uuid, with a setting that depends on the number of images. Other models and older
+    releases leave identifiers unchanged.
 
     Args:
         identifiers: Those of `identifiers()`, or the request's uuids.
@@ -239,7 +239,7 @@ def rehash_images(
 
 
 def _per_video_lists(processor: Mapping[str, Any], videos: int) -> dict[str, list[Any]]:
-    """Return the options with an entry for each video: those of videos precede the others."""
+    """Return the options that are lists with an entry for each video."""
     scoped = processor.get(SCOPES["video"])
     merged = {**processor, **({} if scoped is None else checks.named(SCOPES["video"], scoped))}
     lists = {
@@ -256,7 +256,7 @@ def _per_video_lists(processor: Mapping[str, Any], videos: int) -> dict[str, lis
 def _options(
     modality: str, processor: Mapping[str, Any], media_io: Mapping[str, Any], recipe: Recipe
 ) -> dict[str, Any]:
-    """Return the options that belong to an item, under the names by which they are hashed."""
+    """Return the options that belong to an item, under the names with which they are hashed."""
     if not recipe.scoped_options:
         return dict(processor)
     if modality in SCOPES:
@@ -285,7 +285,7 @@ def _hash(factors: Mapping[str, Any], recipe: Recipe, algorithm: str) -> str:
 
 
 def _unframed(name: str, value: Any, recipe: Recipe) -> Iterator[Chunk]:
-    """Yield names and bytes one after another: a value in a list or dict has a dotted name."""
+    """Yield names and bytes one after another; a value in a list or dict has a dotted name."""
     match value:
         case list() | tuple():
             for index, item in enumerate(value):
@@ -301,7 +301,7 @@ def _unframed(name: str, value: Any, recipe: Recipe) -> Iterator[Chunk]:
 
 
 def _framed(name: str, value: Any, recipe: Recipe) -> Iterator[Chunk]:
-    """Yield a name and a value, each after its type and length."""
+    """Yield a name and a value, each preceded by type and length."""
     yield from _field(_utf8(name))
     yield from _framed_value(value, recipe)
 
@@ -343,7 +343,7 @@ def _length(number: int) -> bytes:
 
 
 def _plain(value: Any, recipe: Recipe) -> Chunk | tuple[str, Any]:
-    """Return a leaf's bytes, or the name and the plainer values as which it is hashed."""
+    """Return a leaf's bytes, or the name and the plainer values that are hashed instead."""
     match value:
         case bytes() | memoryview():
             return value
@@ -418,9 +418,9 @@ def _tensor(tensor: "torch.Tensor") -> Any:
 def _image(image: "Image.Image") -> dict[str, Any]:
     try:
         content: dict[str, Any] = {"mode": image.mode, "data": np.asarray(image)}
-    except Exception as error:  # as many kinds as Pillow has parsers
+    except Exception as error:  # Pillow's parsers raise many kinds of errors
         raise InputValueError("the image is truncated or damaged: it cannot be decoded") from error
-    # Read after decoding, which determines the palette.
+    # Read the palette after decoding, which determines it.
     if image.palette is not None:
         content["palette"] = image.palette.palette
         if image.palette.rawmode is not None:
@@ -429,10 +429,10 @@ def _image(image: "Image.Image") -> dict[str, Any]:
 
 
 def _image_id(image: "Image.Image", recipe: Recipe) -> bytes | None:
-    """Return the UUID in an image's EXIF, which replaces its pixels, if there is one."""
+    """Return the UUID in an image's EXIF, which replaces its pixels, or None."""
     try:
         image_id = image.getexif().get(_EXIF_IMAGE_ID)
-    except Exception as error:  # what Pillow raises for damaged EXIF is not documented
+    except Exception as error:  # Pillow does not document what it raises for damaged EXIF
         if recipe.lenient_exif:
             return None
         raise InputValueError("the image's EXIF is damaged, and vLLM refuses it") from error

@@ -6,35 +6,38 @@ from mmhash.engines.releases import Range, Releases, is_since
 
 
 class Recipe(NamedTuple):
-    """The hashes of items and blocks in a range of releases; the defaults are the oldest known."""
+    """How a range of releases hashes items and blocks; the defaults fit the oldest known."""
 
-    # Each part of an mm hash is led by its length, each container by its kind.
+    # In an mm hash, each part follows its length, and each container follows its kind.
     framed: bool = False
-    # EXIF that cannot be read counts as none.
+    # Unreadable EXIF counts as no EXIF.
     lenient_exif: bool = False
-    # How media was decoded counts, and a video's encoded bytes are hashed …
+    # How media was decoded counts, and a video is hashed by its encoded bytes …
     encoded_video: bool = False
-    # … also if its frames are a tensor.
+    # … even if its frames are a tensor.
     tensor_video: bool = False
-    # Processor options count under a name of their own, and only those of the item's modality.
+    # Processor options count under a name of their own, and only the options of the item's
+    # modality.
     scoped_options: bool = False
-    # Without uuids, an encoded item is hashed by what was decoded from it.
+    # Without uuids, an encoded item is hashed by its decoded content.
     decoded_without_uuids: bool = True
     # "bare": only the value. "placed": also the item's offset. "tagged": also the kind of key.
     extra_keys: Literal["bare", "placed", "tagged"] = "bare"
-    # An item counts to the block that begins where it ends.
+    # An item counts towards the block that begins where the item ends.
     past_end: bool = True
-    # Hashing that resumes in a later step considers only the last item.
+    # When hashing resumes in a later step, only the last item is considered.
     last_item_only: bool = True
-    # A fixed root if PYTHONHASHSEED is not set, and the algorithm is cryptographic.
+    # The root is fixed if PYTHONHASHSEED is not set and the algorithm is cryptographic.
     default_root: bool = False
-    # An option that is a list with an entry for each video is hashed with each video's identifier.
+    # For an option that is a list with an entry per video, each entry is hashed with its video's
+    # identifier.
     per_video_options: bool = False
-    # Some models hash their images' identifiers again, with what the number of images changes.
+    # Some models hash the identifiers of their images again, with settings that the number of
+    # images changes.
     rehashed: bool = False
-    # An image in mode RGB with a transparent colour is converted too.
+    # An RGB image with a transparent colour is converted too.
     converts_keyed: bool = False
-    # The tokens after a block may count to it.
+    # Tokens after a block may count towards the block.
     lookahead: bool = False
     # A KV-cache group with larger blocks has the key of the last small block in each. 0.28.0 has it
     # too, but shares a recipe with 0.27.0; older releases joined the keys of the small blocks.
@@ -66,7 +69,7 @@ require = RELEASES.require
 
 def applies_orientation(version: str) -> bool:
     """Return True for a release that applies EXIF orientation: 0.24.0 and later."""
-    return is_since(version, "0.24.0rc0")  # its candidates, too
+    return is_since(version, "0.24.0rc0")  # and so do its candidates
 
 
 def strips_billing(version: str) -> bool:
