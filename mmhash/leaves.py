@@ -1,6 +1,6 @@
 """The leaves of a list of items: located, grouped by GPU, launched and collected.
 
-A leaf is an item, or a part of one, that has bytes. The host hashes its own leaves while the GPUs
+A leaf is an item, or part of an item, that has bytes. The host hashes its own leaves while the GPUs
 hash theirs.
 """
 
@@ -29,14 +29,14 @@ from mmhash.view import Members, read_view
 if TYPE_CHECKING:
     from mmhash.states import FlatBuffer
 
-# Of nested lists: deeper than any processor nests, shallower than Python's stack.
+# Nesting of lists: deeper than any processor nests, shallower than Python's stack.
 MAX_DEPTH = 16
 
 # Launch a full group at once: the GPU hashes it while the CPU prepares the next.
 _LAUNCH_FROM = 32
 
-# Host data up to this size is hashed as soon as it is located, longer data when the GPUs are busy.
-# Keeping the views of many short items until then costs more than hashing them.
+# Host data up to this size is hashed as soon as it is located; longer data, once the GPUs are busy.
+# Keeping views of many short items until then costs more than hashing them.
 SHORT = 64 << 10
 
 Plan = list["Plan"] | int | bytes
@@ -52,7 +52,7 @@ class Options(NamedTuple):
 
 
 class Group:
-    """Tensors on one GPU that are hashed in one launch, with a list of each thing known of them."""
+    """Tensors on one GPU that are hashed in one launch: a list for each fact about them."""
 
     def __init__(self, device: int, options: Options) -> None:
         self.device = device
@@ -60,8 +60,9 @@ class Group:
         self.numbers: list[int] = []
         self.addresses: list[int] = []
         self.lengths: list[int] = []
-        self.templates: list[tuple[bytes, int]] = []  # of the preimages of their keys
-        self.owners: list[Any] = []  # tensors or DeviceBytes: they keep the memory until it is read
+        self.templates: list[tuple[bytes, int]] = []  # templates of the preimages of their keys
+        # tensors or DeviceBytes, which keep the memory alive until it is read
+        self.owners: list[Any] = []
         self.lease_checks: list[Callable[[], None]] = []
 
     def add(self, number: int, view: Members, data: DeviceBytes) -> None:
@@ -82,9 +83,9 @@ class Group:
         self.owners += owners
 
     def launch(self, *, framed: bool = True) -> Callable[[], list[bytes]]:
-        """Start hashing; return a function that waits for the keys, or the digests if not `framed`.
+        """Start hashing; return a function that waits for the keys, or for digests if not `framed`.
 
-        If the GPU cannot hash, the tensors are copied to the host and hashed there, now.
+        If the GPU cannot hash, the tensors are copied to the host and hashed there at once.
         """
         algorithm, tenant, _ = self.options
         frames = None
@@ -120,7 +121,7 @@ class Group:
         ]
 
     def _copies(self) -> Iterator[memoryview]:
-        """Yield the bytes of each tensor, copied to the host; items of a bundle share a copy."""
+        """Yield the bytes of each tensor, copied to the host; items of a bundle share one copy."""
         owner: Any = None
         start, copied = 0, memoryview(b"")
         for address, nbytes, each in zip(self.addresses, self.lengths, self.owners, strict=True):
@@ -133,11 +134,11 @@ class Group:
 
 
 class Leaves:
-    """The leaves of a list of items, with the keys that are known already."""
+    """The leaves of a list of items, and the keys that are already known."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        # An error of the tenant names no item.
+        # An invalid tenant is not the error of an item.
         self._frame = new_framer(options.algorithm, options.tenant)
         self._hash: Callable[[FlatBuffer], bytes] = (
             ALGORITHM_SPECS[options.algorithm].hash_short
@@ -151,7 +152,7 @@ class Leaves:
         self._keys: dict[int, bytes] = {}
 
     def add(self, item: Any, depth: int = 0) -> Plan:
-        """Add the leaves of an item; return how they make it up."""
+        """Add the leaves of an item; return how they make up the item."""
         kind = item.__class__
         if kind is bytes and len(item) <= SHORT:  # with no View in between
             return self._frame("bytes", "", (), self._hash(item), b"")
@@ -176,7 +177,7 @@ class Leaves:
         return self._count - 1
 
     def add_list(self, items: Sequence[Any]) -> Iterable[int | bytes] | None:
-        """Add tensors that are located together; None if they cannot be: add each."""
+        """Add tensors that are located together; return None if each must be added by itself."""
         located = locate_list(items)
         if located is None:
             return None
@@ -217,7 +218,7 @@ class Leaves:
         self._launches.append((group.numbers, group.launch()))
 
     def start(self) -> None:
-        """Launch the other groups, and hash the long data on the host."""
+        """Launch the remaining groups, and hash the long data on the host."""
         while self._groups:
             self._launch(self._groups.popitem()[1])
         for number, view in self._long:
@@ -225,13 +226,13 @@ class Leaves:
         self._long.clear()
 
     def read_one(self) -> None:
-        """Read the leaves of one item, whose memory the next item may have too."""
+        """Read the leaves of one item, whose memory the next item may reuse."""
         self.start()
         if len(self._launches) >= _LAUNCH_FROM:  # each holds scratch memory until it is collected
             self.collect()
 
     def collect(self) -> dict[int, bytes]:
-        """Wait for the GPUs, and return the keys of the leaves by their numbers."""
+        """Wait for the GPUs, and return the keys of the leaves by number."""
         for numbers, wait in self._launches:
             self._keys.update(zip(numbers, wait(), strict=True))
         self._launches.clear()
@@ -263,7 +264,7 @@ _warned: set[str] = set()
 
 
 def _warn_of_copies(device: int, error: DeviceError) -> None:
-    """Warn once that a GPU cannot hash, so that its tensors are copied."""
+    """Warn once that a GPU cannot hash and its tensors are copied."""
     reason = f"GPU {device} cannot hash ({error}): tensors on it are copied to the host"
     if reason not in _warned:
         _warned.add(reason)
@@ -271,7 +272,7 @@ def _warn_of_copies(device: int, error: DeviceError) -> None:
 
 
 def _level_of_caller() -> int:
-    """Return the `stacklevel` of the code that called the library, from `_warn_of_copies`."""
+    """Return the `stacklevel` of the code that called the library, seen from `_warn_of_copies`."""
     level, frame = 1, sys._getframe(1)  # Python 3.12 has `skip_file_prefixes` for this
     while frame.f_back and (frame.f_globals.get("__package__") or "").startswith("mmhash"):
         level, frame = level + 1, frame.f_back

@@ -1,4 +1,4 @@
-"""A cache with a limit on its size, from which the least recently used entries leave first."""
+"""A cache of limited size that evicts the least recently used entries first."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -9,7 +9,7 @@ V = TypeVar("V")
 
 
 class LruCache(Generic[K, V]):
-    """Values by key; `size_of` says how much of `max_size` an entry takes. It has no lock."""
+    """Values by key. `size_of` says how much of `max_size` an entry takes. There is no lock."""
 
     def __init__(self, max_size: int, size_of: Callable[[K, V], int]) -> None:
         self.max_size = max_size
@@ -24,7 +24,7 @@ class LruCache(Generic[K, V]):
         return key in self._entries
 
     def get(self, key: K) -> V | None:
-        """Return the value, which then is the most recently used one, or None."""
+        """Return the value and mark it as the most recently used, or return None."""
         value = self._entries.get(key)
         if value is not None:
             self._entries.move_to_end(key)

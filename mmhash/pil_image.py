@@ -1,7 +1,7 @@
-"""The caller's PIL image objects: each stands for the one frame that it shows.
+"""The caller's PIL image objects. Each stands for the frame that it currently shows.
 
-An image of several frames is refused: to seek it would drop the caller's edits, and only Pillow's
-private state tells what the edits were.
+Images with several frames are refused: seeking would drop the caller's edits, and only Pillow's
+private state shows whether there are any.
 """
 
 import sys
@@ -21,14 +21,14 @@ def is_image(item: Any) -> bool:
 
 
 def check_one_frame(image: "Image.Image") -> None:
-    """Refuse an image of several frames.
+    """Refuse an image with several frames.
 
-    Pillow goes to the second frame of a GIF and back to see that it has one, which drops an edit of
-    the first.
+    To find out whether a GIF has a second frame, Pillow seeks there and back, which drops edits of
+    the first frame.
     """
     try:
         several = getattr(image, "is_animated", False)
-    except ValueError:  # a GIF whose file is closed: only the frame that it shows is left
+    except ValueError:  # a GIF whose file is closed has only the frame that it shows
         return
     if several:
         raise InputValueError(
@@ -39,7 +39,7 @@ def check_one_frame(image: "Image.Image") -> None:
 def read_pil_image(image: "Image.Image") -> tuple[bytes, bytes]:
     """Return the pixels and the description of the frame that the image shows.
 
-    An image that is not decoded yet is decoded, as by any use of its pixels.
+    As with any use of its pixels, an image that is not decoded yet is decoded.
     """
     from PIL import Image  # noqa: PLC0415  (imported already: the input is an image)
 
@@ -48,7 +48,7 @@ def read_pil_image(image: "Image.Image") -> tuple[bytes, bytes]:
         return image.tobytes(), describe(image)
     except InputValueError:
         raise
-    # Pillow asserts that a file is open.
+    # Pillow asserts that the file is open.
     except (AssertionError, Image.DecompressionBombError, *DAMAGE) as error:
         if is_shortage(error):
             raise

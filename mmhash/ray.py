@@ -34,9 +34,9 @@ def keys(
 ) -> "Dataset":
     """Return the dataset with the columns that `mmhash bulk` writes for the items in `column`.
 
-    If the items are contents, the column is removed; if they are paths, which all of the cluster
-    must be able to read, it stays. If an item cannot be hashed, its `error` has the reason; the
-    others are hashed. The columns of engines have the releases whose recipes were used.
+    If the column holds contents, it is removed. If it holds paths, which every node must be able to
+    read, it stays. If an item cannot be hashed, its `error` says why; the others are hashed. The
+    columns of engines name the releases whose recipes were used.
     """
     check_choice("of", of, "bytes", "pixels")
     with_releases = tuple(

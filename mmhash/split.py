@@ -1,4 +1,4 @@
-"""Bundles split into one view for each item: an image has the same key alone and in a bundle."""
+"""Splits a bundle into a view per item: an image has the same key alone and in a bundle."""
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain, pairwise
@@ -9,15 +9,15 @@ import numpy as np
 
 from mmhash.errors import InputTypeError, InputValueError, shown
 
-# No bundle has more: each item becomes a view.
+# No bundle has more items, and each item becomes a view.
 MAX_ITEMS = 1 << 20
 
 
 class Bundle:
-    """The items of a feature that holds many, each a slice that is made when it is accessed.
+    """The items of a feature that holds several. Each slice is made on access.
 
-    `keys()` hashes the items in place without making slices. It is a Sequence by registration: for
-    a subclass, `isinstance` is slow for any other object.
+    `keys()` hashes the items in place without making slices. The class is a Sequence by
+    registration: subclassing would make `isinstance` slow for all other objects.
     """
 
     index = Sequence.index
@@ -27,9 +27,9 @@ class Bundle:
         self.feature = feature
         self.dim = dim
         self.bounds = bounds
-        """The start of each item along `dim`, and the end of the last one.
+        """The start of each item along `dim`, and the end of the last item.
 
-        A range if all items have the same length, which is not 0.
+        A range if all items have the same length and are not empty.
         """
 
     def __len__(self) -> int:
@@ -51,7 +51,7 @@ class Bundle:
         return (self._slice(start, stop) for start, stop in pairwise(self.bounds))
 
     def check_length(self) -> None:
-        """Refuse a feature that was resized after it was split: its items would be other ones."""
+        """Refuse a feature that was resized after the split: its items would differ."""
         shape = self.feature.shape
         if len(shape) <= self.dim or shape[self.dim] != self.bounds[-1]:
             raise InputValueError("the feature of a bundle was resized after split()")
@@ -75,7 +75,7 @@ LISTS = (list, tuple, Bundle)
 
 
 def split(feature: Any, *, grids: Any = None, counts: Any = None, dim: int = 0) -> Bundle:
-    """Split `feature` along `dim` into one view for each item, in order, without copying.
+    """Split `feature` along `dim` into a view per item, in order and without copying.
 
     Args:
         feature: A numpy array or a torch tensor that holds several items.
@@ -105,7 +105,7 @@ def split(feature: Any, *, grids: Any = None, counts: Any = None, dim: int = 0) 
 
 
 def _bounds(length: int, grids: Any, counts: Any) -> Sequence[int]:
-    """Return the start of each item and the end of the last one, which must be `length`."""
+    """Return the start of each item and the end of the last, which must be `length`."""
     if isinstance(counts, (int, np.integer)) and not isinstance(counts, bool):
         counts = _whole("counts", counts)
         if length > MAX_ITEMS:
@@ -136,7 +136,7 @@ def _products(grids: Any) -> list[int]:
     width, *others = set(map(len, rows))
     if others or width not in {2, 3}:
         raise InputValueError("grids has 2 or 3 numbers a row, the same in each")
-    # The numbers of all rows are checked at once, which is faster.
+    # Checking the numbers of all rows at once is faster.
     numbers = iter(_naturals("grids", list(chain.from_iterable(rows))))
     return list(map(prod, zip(*[numbers] * width, strict=True)))
 

@@ -1,6 +1,6 @@
-"""Hash states on the CPU, through the blake3 and xxhash packages, and the threads that they use.
+"""Hash states on the CPU, from the blake3 and xxhash packages, and the threads that they use.
 
-Neither package holds the GIL while it reads a large buffer.
+Both packages release the GIL while reading a large buffer.
 """
 
 import os
@@ -15,15 +15,14 @@ from xxhash import xxh3_128, xxh3_128_digest
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-# The leaves of the xxh3 tree (docs/spec.md). Smaller leaves suit a GPU, larger ones a CPU.
+# The leaves of the xxh3 tree (docs/spec.md). Smaller leaves suit a GPU, larger leaves a CPU.
 XXH3_LEAF = 256 * 1024
 XXH3_ROOT_SEED = int.from_bytes(b"mmh-root", "big")
 
-# XXH3 is as fast as memory, so a thread needs this much data to be worth starting.
+# XXH3 is as fast as memory, so starting a thread pays only from this much data on.
 XXH3_SHARE = 32 << 20
 
-# The CPU limit of this process's control group, as a container sees it: a quota and a period, or
-# "max".
+# The CPU limit of this process's control group as a container sees it: quota and period, or "max".
 _CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 
 
@@ -56,9 +55,9 @@ def cpu_count() -> int:
 
 
 def _cpu_limit(cpu_max: Path) -> int | None:
-    """Return a control group's CPU limit in whole cores, rounded up; None if it has none.
+    """Return a control group's CPU limit in whole cores, rounded up, or None without a limit.
 
-    With a thread for each core of a large node, a small container would exceed its limit and be
+    With a thread per core of a large node, a small container would exceed its limit and be
     throttled.
     """
     try:
@@ -75,19 +74,19 @@ def _thread_pool(process: int) -> "ThreadPoolExecutor":  # noqa: ARG001  (a chil
     return ThreadPoolExecutor(cpu_count(), thread_name_prefix="mmhash")
 
 
-# The process that may use blake3's threads: the one that imported this module.
+# The only process that may use blake3's threads: the one that imported this module.
 _threads_of = os.getpid()
 
 
 def use_threads_again() -> None:
-    """Have this forked child use threads, which is safe only if its parents have never used any."""
+    """Let this forked child use threads, which is safe only if its parents never used any."""
     global _threads_of  # noqa: PLW0603
     _threads_of = os.getpid()
 
 
 def blake3_state(threads: int) -> State:
-    """Return a new BLAKE3 state; in a forked child it uses one thread."""
-    # Neither blake3's thread pools nor the locks with which it creates them survive a fork.
+    """Return a new BLAKE3 state, limited to one thread in a forked child."""
+    # Neither blake3's thread pools nor the locks that guard their creation survive a fork.
     if threads == 1 or os.getpid() != _threads_of:
         return blake3()
     # AUTO shares one pool of all cores; a number creates a separate pool.
@@ -100,7 +99,7 @@ def blake3_digest(data: FlatBuffer) -> bytes:
 
 
 class Xxh3Tree:
-    """The xxh3 tree as a stream: the root takes each leaf's digest as soon as the leaf is full."""
+    """The xxh3 tree as a stream: the root takes each leaf's digest once the leaf is full."""
 
     def __init__(self, threads: int = 1) -> None:
         self._threads = threads
@@ -161,6 +160,6 @@ def xxh3_digest(data: FlatBuffer) -> bytes:
 
 
 def _leaf_digests(data: FlatBuffer) -> bytes:
-    """Return the digests of the leaves that `data` consists of, one after another."""
+    """Return the digests of the leaves of `data`, one after another."""
     leaves = [data[start : start + XXH3_LEAF] for start in range(0, len(data), XXH3_LEAF)]
     return b"".join(map(xxh3_128_digest, leaves))

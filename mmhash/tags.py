@@ -1,4 +1,4 @@
-"""Tags: signed keys, valid for an engine and a tenant until a time (docs/spec.md, section 9)."""
+"""Tags: signed keys, valid for one engine and tenant until a time (docs/spec.md, section 9)."""
 
 import re
 import time
@@ -27,12 +27,12 @@ _KEY_SIZE = 32
 _MAC_SIZE = 16
 _MAX_EXPIRES = 2**64 - 1
 
-# 60 bytes are 80 characters without padding or spare bits: a tag has one text form.
+# 60 bytes are 80 characters without padding or spare bits, so each tag has only one spelling.
 _TEXT = re.compile(r"[A-Za-z0-9_-]{80}", re.ASCII)
 
 
 class _Secret(NamedTuple):
-    """Values derived from a secret: the key of the MAC, and the id of the secret in a tag."""
+    """Values derived from a secret: the key of the MAC, and the secret's id in tags."""
 
     mac_key: bytes
     id: bytes
@@ -147,8 +147,8 @@ def _check_key(key: Digest) -> None:
 def _audience(engine: str, tenant: str | None) -> bytes:
     """Return the fields that bind a tag to an engine and a tenant.
 
-    The engine's name without its release: all releases that accept a caller's hash accept the same
-    form, and an upgrade behind a gateway should not invalidate every tag.
+    The engine's name stands without its release. All releases that accept a caller's hash accept
+    the same form, and an upgrade behind a gateway should not invalidate every tag.
     """
     check_text("engine", engine)
     if tenant is not None:

@@ -1,6 +1,6 @@
 """torch tensors: dtype, shape and bytes, read in place if possible.
 
-torch is not imported before a tensor is an input.
+torch is imported only once a tensor is an input.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ _NO_MEMORY = (
     " function transform such as functionalize"
 )
 
-# Integers of the same size: torch writes 1 for every bool but 0 when it copies bools.
+# Integers of the same size: when torch copies bools, it writes 1 for every value but 0.
 _SAME_SIZE = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
 
 
@@ -52,8 +52,8 @@ def is_tensor(item: Any) -> bool:
 
 @lru_cache(maxsize=256)
 def is_tensor_type(kind: Any) -> bool:
-    """Return True for torch's class of tensors and its subclasses."""
-    # While another thread imports torch, the class may be missing: then no object of it exists.
+    """Return True for torch's tensor class and its subclasses."""
+    # While another thread imports torch, the class may be missing; then no tensor exists yet.
     tensor = getattr(sys.modules.get("torch"), "Tensor", None)
     return tensor is not None and issubclass(kind, tensor)
 
@@ -94,7 +94,7 @@ def read_tensor(tensor: "torch.Tensor", at_once: bool) -> Content:
 
 
 def _fetch(tensor: "torch.Tensor") -> "torch.Tensor":
-    """Copy a tensor from a device that is no GPU of CUDA."""
+    """Copy a tensor from a device other than a CUDA GPU."""
     if tensor.is_meta:
         raise InputTypeError("a meta tensor holds no bytes")
     return tensor.cpu()
@@ -120,7 +120,7 @@ def _why_unreadable(tensor: "torch.Tensor", error: Exception) -> MMHashError:
 
 @lru_cache(maxsize=256)
 def _tensor_dtype(dtype: "torch.dtype") -> tuple[str, bool]:
-    """Return the spec's name of a dtype, and True if its tensors may be lazily conjugated."""
+    """Return the spec's name of a dtype, and whether its tensors may be lazily conjugated."""
     import torch  # noqa: PLC0415  (imported already: the input is a tensor)
 
     name = str(dtype).removeprefix("torch.")
@@ -132,7 +132,7 @@ def _tensor_dtype(dtype: "torch.dtype") -> tuple[str, bool]:
 
 
 def _without_subclass(tensor: "torch.Tensor") -> "torch.Tensor":
-    """Return a subclass's tensor as a plain one, without calling the subclass's methods."""
+    """Return a subclass's tensor as a plain tensor, without calling the subclass's methods."""
     import torch  # noqa: PLC0415  (imported already: the input is a tensor)
 
     kind: Any = type(tensor)
@@ -150,7 +150,7 @@ def _without_subclass(tensor: "torch.Tensor") -> "torch.Tensor":
 
 
 def _extent(tensor: "torch.Tensor") -> int:
-    """Return the bytes between the first element of a tensor and the end of its last."""
+    """Return the bytes from a tensor's first element to the end of its last."""
     sizes = zip(tensor.shape, tensor.stride(), strict=True)
     return (1 + sum((size - 1) * stride for size, stride in sizes)) * tensor.itemsize
 
@@ -159,7 +159,7 @@ def _in_c_order(tensor: "torch.Tensor") -> "torch.Tensor":
     """Return a contiguous copy with the same bits."""
     import torch  # noqa: PLC0415  (imported already: the input is a tensor)
 
-    same_size = _SAME_SIZE.get(tensor.itemsize)  # None: complex128, which is copied unchanged
+    same_size = _SAME_SIZE.get(tensor.itemsize)  # None: complex128 is copied unchanged
     if same_size is not None:
         tensor = tensor.view(getattr(torch, same_size))
     return tensor.contiguous()
@@ -167,7 +167,7 @@ def _in_c_order(tensor: "torch.Tensor") -> "torch.Tensor":
 
 @lru_cache(maxsize=256)
 def _buffer_dtype(dtype: "torch.dtype") -> "torch.dtype | None":
-    """Return the torch dtype for reading a tensor whose dtype numpy lacks, or None if it has it."""
+    """Return the numpy-readable stand-in for a dtype that numpy lacks, or None if numpy has it."""
     name = str(dtype).removeprefix("torch.")
     if name == "bool" or hasattr(np, name):
         return None
@@ -177,7 +177,7 @@ def _buffer_dtype(dtype: "torch.dtype") -> "torch.dtype | None":
 
 def _flat_tensor(tensor: "torch.Tensor") -> memoryview:
     count = tensor.numel()
-    if count == 0:  # its strides may be ones that view() refuses
+    if count == 0:  # view() may refuse its strides
         return memoryview(b"")
     if tensor.requires_grad:
         tensor = tensor.detach()
@@ -189,19 +189,19 @@ def _flat_tensor(tensor: "torch.Tensor") -> memoryview:
 
 HOST: Final = -1
 
-# Host tensors up to this size are copied, which is faster than numpy's view of them.
+# Host tensors up to this size are copied: faster than making a numpy view.
 _COPY_MAX = 8 << 10
 _memory_at: Callable[[int], Any] = (ctypes.c_char * _COPY_MAX).from_address
 
 
 def copy_bytes(address: int, nbytes: int) -> bytes:
-    """Return a copy of the bytes at an address on the host, as many as `_COPY_MAX` at most."""
-    content: bytes = _memory_at(address)[:nbytes]  # reads no other byte
+    """Return a copy of the bytes at an address on the host, at most `_COPY_MAX`."""
+    content: bytes = _memory_at(address)[:nbytes]  # reads no other bytes
     return content
 
 
 LocatedList = tuple[list[int], list[int], list[int], str, list[tuple[int, ...]]]
-"""Dense tensors: the GPU of each, or HOST, its address and bytes; the dtype of all; the shapes."""
+"""Dense tensors: the GPU of each, or HOST; addresses and bytes; the common dtype; the shapes."""
 
 _nbytes, _is_cuda, _is_cpu, _dtype, _shape = map(
     attrgetter, ("nbytes", "is_cuda", "is_cpu", "dtype", "shape")
@@ -211,8 +211,8 @@ _nbytes, _is_cuda, _is_cpu, _dtype, _shape = map(
 def locate_list(items: Sequence[Any]) -> LocatedList | None:
     """Return the locations of dense tensors of one dtype that are all on GPUs, or all short.
 
-    None means: read each of them. A list of tensors takes most of its time here, so map() puts
-    each question to all of them with no Python in between.
+    None means that each tensor must be read by itself. This is the slowest step for a list of
+    tensors, so map() asks each question of all tensors without Python in between.
     """
     tensor: Any = getattr(sys.modules.get("torch"), "Tensor", None)
     if type(items[0]) is not tensor or len(set(map(type, items))) > 1:
@@ -222,13 +222,14 @@ def locate_list(items: Sequence[Any]) -> LocatedList | None:
         return None
     try:
         dtype, is_complex = _tensor_dtype(dtypes.pop())
-    except InputTypeError:  # reading the first one says so, and names it
+    except InputTypeError:  # reading the first tensor reports and names this
         return None
     try:
         addresses = list(map(tensor.data_ptr, items))
         storages = list(map(tensor.untyped_storage, items))
         shapes = list(map(_shape, items))
-    except RuntimeError:  # sparse, nested, within a function transform: reading the first says so
+    # sparse, nested or in a function transform: reading the first tensor reports this
+    except RuntimeError:
         return None
     if shapes.count(shapes[0]) == len(shapes):
         lengths = [items[0].nbytes] * len(items)

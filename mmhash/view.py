@@ -1,7 +1,7 @@
 """Views: any input as kind, dtype, shape and flat bytes, read in place if possible.
 
-Inputs without bytes of their own are refused by an error that names their type. Nothing is
-unpickled, and neither torch nor Pillow is imported before one of their objects is an input.
+An input without bytes of its own is refused with an error that names its type. Nothing is
+unpickled. Neither torch nor Pillow is imported before one of their objects is an input.
 """
 
 import mmap
@@ -28,16 +28,15 @@ Kind = Literal["bytes", "tensor", "image", "list"]
 
 _DLPACK_HOST_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
 
-# Codes of a buffer's format that mean an address. "Zf", "Zd" and "Zg" are complex numbers.
+# Format codes of a buffer that mean an address. "Zf", "Zd" and "Zg" are complex numbers.
 _ADDRESS = re.compile(r"[OPXz&]|Z(?![fdg])")
 
 
 class View(NamedTuple):
     """An input's metadata and the location of its bytes.
 
-    `extra` holds metadata that only images have: modes, sizes and palettes, as a frame needs them.
-    `check_lease`, if there is one, raises an error if the bytes, which are leased, may have changed
-    while they were read.
+    `extra` holds metadata that only images have, as a frame needs it: modes, sizes and palettes.
+    `check_lease`, if set, raises an error if leased bytes may have changed while they were read.
     """
 
     kind: Kind
@@ -61,18 +60,18 @@ class View(NamedTuple):
 Members = tuple[
     Kind, str, tuple[int, ...], FlatBuffer | DeviceBytes, bytes, Callable[[], None] | None
 ]
-"""The members of a View. To make a View of them takes as long as to read a short array."""
+"""The members of a View. Making a View takes as long as reading a short array."""
 
 
 def view_of(item: Any) -> View:
     """Return the view of `item`: its metadata and the location of its bytes."""
     kind, dtype, shape, data, extra, check_lease = read_view(item, at_once=False)
-    # A tensor's shape is of torch's own class, which is not JSON.
+    # The shape of a tensor has torch's own class, which is not JSON.
     return View(kind, dtype, tuple(shape), data, extra, check_lease)
 
 
 def read_view(item: Any, at_once: bool = True) -> Members:
-    """Return the members of the view of `item`, whose bytes the caller hashes `at_once`."""
+    """Return the members of the view of `item`; the caller hashes the bytes `at_once`."""
     kind = item.__class__
     if kind is np.ndarray:
         return _read_array(item)
@@ -133,7 +132,7 @@ def _why_refused(item: Any) -> str:
 def _buffer_of(item: Any) -> memoryview:
     try:
         return memoryview(item)
-    except (BufferError, ValueError) as error:  # released, closed
+    except (BufferError, ValueError) as error:  # released or closed
         name = f"{type(item).__module__}.{type(item).__qualname__}"
         raise InputValueError(f"the buffer of this {name} cannot be read: {error}") from error
 
@@ -159,12 +158,12 @@ def _flat_buffer(buffer: memoryview) -> memoryview:
 
 @lru_cache(maxsize=256)
 def _has_addresses(form: str) -> bool:
-    return _ADDRESS.search(re.sub(":[^:]*:", "", form)) is not None  # without names of fields
+    return _ADDRESS.search(re.sub(":[^:]*:", "", form)) is not None  # without the names of fields
 
 
 @lru_cache(maxsize=256)
 def _dtype_name(dtype: np.dtype[Any]) -> str:
-    """Return the spec's name of a numpy dtype; cached, because numpy formats it."""
+    """Return the spec's name of a numpy dtype; cached, because numpy formats it each time."""
     if dtype.hasobject:
         raise InputTypeError("an object array holds pointers, not content: convert its elements")
     if dtype.names is not None:
@@ -187,7 +186,7 @@ def _read_array(values: np.ndarray[Any, Any]) -> Members:
         values = values.byteswap()
     try:
         data = values.data.cast("B")
-    except (TypeError, ValueError):  # not in C order, empty, or of a dtype that has no buffer
+    except (TypeError, ValueError):  # not in C order, empty, or of a dtype without a buffer
         data = _flat_array(values)
     return "tensor", name, values.shape, data, b"", None
 
@@ -197,10 +196,10 @@ def _flat_array(values: np.ndarray[Any, Any]) -> memoryview:
 
 
 def _read_dlpack(item: Any) -> Members:
-    """Read an array with numpy if it is on the host and numpy has its dtype, else with torch."""
+    """Read an array with numpy if it is on the host and numpy has its dtype, or with torch."""
     name = f"{type(item).__module__}.{type(item).__qualname__}"
     if item.__dlpack_device__()[0] in _DLPACK_HOST_DEVICES:
-        with suppress(BufferError, RuntimeError):  # torch is next
+        with suppress(BufferError, RuntimeError):  # try torch next
             return _read_array(np.from_dlpack(item))
     try:
         from torch.utils.dlpack import from_dlpack  # noqa: PLC0415  (numpy cannot read it)
@@ -210,7 +209,7 @@ def _read_dlpack(item: Any) -> Members:
         raise DeviceError(
             f"cannot read a {name}: numpy cannot, and torch is not installed"
         ) from None
-    # torch asserts that it was built for the device.
+    # torch asserts that it was built with support for the device.
     except (AssertionError, BufferError, RuntimeError) as error:
         raise DeviceError(f"cannot read a {name}: neither numpy nor torch can") from error
     dtype, shape, data = read_tensor(tensor, at_once=False)

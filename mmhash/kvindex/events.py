@@ -1,8 +1,8 @@
 """KV events of vLLM and SGLang, parsed in C.
 
-A batch is an array of time, events and rank. An event is a map, or an array in older releases:
-vLLM's fields and SGLang's have the same names and the same order up to `medium`. Fields that only
-describe a block, such as its tokens, stay encoded until they are read: an index never reads them.
+A batch is an array of time, events and rank. An event is a map, or an array in older releases. vLLM
+and SGLang use the same field names in the same order up to `medium`. Fields that only describe a
+block, such as its tokens, stay encoded, because the index never reads them.
 """
 
 from functools import lru_cache
@@ -14,19 +14,19 @@ from msgspec import Meta, MsgspecError, Raw, Struct, defstruct, field, msgpack
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.kvindex.table import Layout, block_id, block_ids
 
-# Far more than an engine stores in one step: 2**16 blocks of 16 tokens.
+# Far more blocks than an engine stores in one step: 2**16 blocks of 16 tokens.
 MAX_BYTES = 16 << 20
 MAX_EVENTS = 1 << 16
 MAX_BLOCKS = 1 << 18
 
 Name = Annotated[str, Meta(max_length=256)]
-"""The name of a tier, bounded because the index keeps it."""
+"""The name of a tier, bounded in length because the index keeps it."""
 
 BlockSize = Annotated[int, Meta(ge=0, le=1 << 16)]
-"""The tokens of a block: a worker that names a large one would have most of every prompt."""
+"""The tokens of a block, bounded: with huge blocks a worker would seem to hold every prompt."""
 
 UnsignedIds = Annotated[list[Annotated[int, Meta(ge=0)]], Meta(max_length=MAX_BLOCKS)]
-"""The form in which the index has them: as vLLM publishes them, so most need no conversion."""
+"""Block ids as the index stores them: as vLLM publishes them, so most need no conversion."""
 
 AnyIds = Annotated[list[int | bytes], Meta(max_length=MAX_BLOCKS)]
 
@@ -44,13 +44,13 @@ def _layout(block_size: int, kind: str | None, window: int | None) -> Layout:
 
 
 class BlocksStored(Struct, tag="BlockStored", gc=False):
-    """Blocks that are in a tier from now on, each behind the one before it."""
+    """Blocks that have entered a tier; each block follows the one before it."""
 
     ids: UnsignedIds = field(name="block_hashes")
     block_size: BlockSize
     medium: Name | None = None
     group: int | None = field(default=None, name="group_idx")
-    # The store behind a shared tier: the same block may be in several.
+    # The store behind a shared tier, which may hold the same block several times.
     ownership: Name | None = None
     kv_cache_spec_kind: str | None = None
     kv_cache_spec_sliding_window: int | None = None
@@ -65,7 +65,7 @@ class BlocksStored(Struct, tag="BlockStored", gc=False):
 
     @property
     def parent(self) -> int | None:
-        """The block in front of these, or None at the start of a prompt."""
+        """The block before these blocks, or None at the start of a prompt."""
         parent: int | bytes | None = _decoded(self.raw_parent, int | bytes | None)
         return None if parent is None else block_id(parent)
 
@@ -77,13 +77,13 @@ class BlocksStored(Struct, tag="BlockStored", gc=False):
 
     @property
     def extra_keys(self) -> list[Any] | None:
-        """For each block the values that its key binds beside its tokens, if they are published."""
+        """For each block, what its key binds beside its tokens, if the engine publishes that."""
         extra_keys: list[Any] | None = _decoded(self.raw_extra_keys, list[Any] | None)
         return extra_keys
 
 
 class BlocksRemoved(Struct, tag="BlockRemoved", gc=False):
-    """Blocks that are no longer in a tier."""
+    """Blocks that have left a tier."""
 
     ids: UnsignedIds = field(name="block_hashes")
     medium: Name | None = None
@@ -92,7 +92,7 @@ class BlocksRemoved(Struct, tag="BlockRemoved", gc=False):
 
 
 class CacheCleared(Struct, tag="AllBlocksCleared", gc=False):
-    """All blocks are gone, from all tiers."""
+    """All blocks have left all tiers."""
 
 
 Event = BlocksStored | BlocksRemoved | CacheCleared
@@ -177,7 +177,7 @@ _ERRORS = MsgspecError, RecursionError, UnicodeDecodeError
 
 
 def parse_batch(payload: bytes) -> Batch:
-    """Return the batch that a message holds; anything else is an InputValueError."""
+    """Return the batch in a message; raise InputValueError if there is none."""
     if not isinstance(payload, (bytes, bytearray, memoryview)):
         raise InputTypeError(f"payload is bytes, not {type(payload).__name__}")
     if len(payload) > MAX_BYTES:
@@ -196,7 +196,7 @@ def parse_batch(payload: bytes) -> Batch:
 
 
 def _parse_others(payload: bytes, reason: Exception) -> Batch:
-    """Return a batch with signed numbers or bytes as ids, or one of an older release."""
+    """Return a batch from an older release, or with signed numbers or bytes as ids."""
     try:
         batch = _ANY_BATCH.decode(payload)
         events: list[Event] = batch.events

@@ -1,9 +1,9 @@
 """The batches of one publisher, in order: gaps, replays and restarts. No I/O, no clock.
 
-A publisher numbers its batches from 0 and keeps the last ones for replays. A replay is asked for
-from a number on; the batches that it still has come back, then an end. Blocks of a batch that is
-lost could be removed ones, so after a loss all blocks are dropped: an index may miss a block, but
-never names one that the engine removed.
+A publisher numbers its batches from 0, and keeps the last batches for replays. A replay is
+requested from a number on. The publisher sends the batches that it still has, then an end marker. A
+lost batch may have removed blocks, so after a loss the feed drops all blocks: an index may miss a
+block, but never names one that the engine removed.
 """
 
 import logging
@@ -15,7 +15,7 @@ from typing import Protocol
 from mmhash.errors import InputValueError, LimitError
 from mmhash.kvindex.events import Batch, parse_batch
 
-# Live batches that wait for a replay: more means that the publisher is faster than its replays.
+# How many live batches may wait for a replay. More means that the publisher outruns its replays.
 MAX_WAITING = 10_000
 MAX_WAITING_BYTES = 64 << 20
 
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class FeedCounts:
-    """Counts of a feed since it was made."""
+    """Counts of a feed since its creation."""
 
     batches: int = 0
     events: int = 0
@@ -47,10 +47,10 @@ class BlockStore(Protocol):
 
 
 class Feed:
-    """One publisher's batches, put in order and applied to its blocks.
+    """Puts one publisher's batches in order, and applies them to its blocks.
 
-    `replay` requests the batches from a number on; None if there are no replays. The
-    answers arrive as calls of `replayed` and `replay_ended`, or of `replay_cut`.
+    `replay` requests the batches from a number on; None if the publisher offers no replays. The
+    results arrive as calls of `replayed` and `replay_ended`, or of `replay_cut`.
     """
 
     def __init__(self, blocks: BlockStore, replay: Callable[[int], None] | None) -> None:
@@ -60,17 +60,17 @@ class Feed:
         self._reset()
 
     def _reset(self) -> None:
-        # It has answered a replay on this connection, so silence means that it hangs.
+        # The publisher has answered a replay on this connection, so silence means that it hangs.
         self.answers = False
         self._is_silent = False
-        self._next: int | None = None  # None: whichever comes first
+        self._next: int | None = None  # None: the number of whichever batch comes first
         self._last_live = -1
         self.is_replaying = False  # from the request of a replay to its end
         self.is_probing = False  # by a replay that nothing is missing for
         self._waiting: deque[tuple[int, bytes]] = deque()  # for the end of the replay
         self._waiting_bytes = 0
         self._start = 0  # of the last replay
-        self._hole: int | None = None  # the first number of a replay that left out others
+        self._hole: int | None = None  # the first number of a replay that left out other batches
         self._has_progress = False
 
     @property
@@ -79,19 +79,19 @@ class Feed:
         return bool(self._waiting)
 
     def connected(self) -> None:
-        """Ask for the batches that were published before the connection."""
+        """Request the batches that were published before the connection."""
         if not self.is_replaying:
             self._request(0)
 
     def disconnected(self) -> None:
-        """Drop everything: the publisher may be another process when it is back."""
+        """Drop everything: after a reconnect, the publisher may be another process."""
         self._drop()
         self._reset()
 
     def probe(self) -> None:
-        """Ask for what comes next: finds lost batches at the end, and a publisher that hangs.
+        """Request the next batches, to find lost batches at the end or a publisher that hangs.
 
-        This is not counted: an idle publisher is asked every few seconds.
+        Not counted as a replay: an idle publisher gets this request every few seconds.
         """
         if self.answers and not self.is_replaying:
             self._request(self._next or 0, is_probe=True)
@@ -125,7 +125,7 @@ class Feed:
             self._hole = number
 
     def replay_ended(self) -> None:
-        """Apply what waited for the replay, or ask for what the replay left out."""
+        """Apply the batches that waited for the replay, or request what the replay left out."""
         self.answers = True
         if not self.is_replaying:
             return
@@ -133,7 +133,7 @@ class Feed:
         if self._next is None and self._start == 0:
             self._next = 0  # nothing was published yet
         if self._is_behind() and self._has_progress:
-            self._request(self._next or 0)  # a full queue drops a part of a long replay
+            self._request(self._next or 0)  # a full queue drops part of a long replay
         elif self._is_behind():
             self._drop()
             if hole is None:
@@ -144,33 +144,33 @@ class Feed:
             self._finish()
 
     def replay_cut(self) -> None:
-        """Ask for the rest of a replay that was too long or stopped, if it had anything."""
+        """Request the rest of a replay that was too long or stopped, if it delivered anything."""
         if self.is_replaying and self._has_progress:
             self._request(self._next or 0)
         else:
             self.replay_failed()
 
     def replay_failed(self) -> None:
-        """Go on without a replay: it took too long, or too much waits for it."""
+        """Continue without a replay that took too long, or for which too many batches wait."""
         if not self.is_replaying:
             return
         self.counts.failed_replays += 1
         is_silent = self.answers and not self._waiting
         if is_silent or self._is_behind():
             self._drop()
-            # Once it publishes again, its earlier batches are asked for again.
+            # When the publisher sends again, request its earlier batches again.
             self._is_silent, self.answers = is_silent, False
         self._finish()
 
     def _is_behind(self) -> bool:
-        """True if a batch is missing between those that were applied and those that came next."""
+        """True if a batch is missing between the applied batches and the next ones."""
         if self._next is None:
             return False
         is_first_later = bool(self._waiting) and self._waiting[0][0] > self._next
         return self._hole is not None or is_first_later
 
     def _finish(self) -> None:
-        """End the replay, and apply what waited for it, up to another gap."""
+        """End the replay, and apply the batches that waited for it, up to the next gap."""
         self.is_replaying = False
         self._hole = None
         waiting, self._waiting, self._waiting_bytes = self._waiting, deque(), 0
@@ -180,9 +180,9 @@ class Feed:
             self._wait(number, payload)
 
     def _take(self, number: int, payload: bytes) -> None:
-        """Apply a batch of the subscription, or ask for those that are missing before it."""
+        """Apply a batch of the subscription, or request the batches missing before it."""
         if self._next is not None and number < self._next:
-            return  # a replay had it
+            return  # a replay already had this batch
         if self._next is not None and number > self._next:
             self.counts.gaps += 1
             if self._replay is not None:
@@ -197,7 +197,7 @@ class Feed:
         self._waiting_bytes += len(payload)
 
     def _request(self, start: int, *, is_probe: bool = False) -> None:
-        """Ask for a replay; until it ends, what is published waits."""
+        """Request a replay; until it ends, newly published batches wait."""
         if self._replay is None:
             return
         self.is_probing = is_probe
@@ -206,11 +206,11 @@ class Feed:
         self._replay(start)
 
     def _apply(self, number: int, payload: bytes, *, is_live: bool) -> bool:
-        """Apply a batch; return False if it is none, which the next batch shows as a gap."""
+        """Apply a batch. Return False if it is invalid; then the next batch reveals a gap."""
         try:
             batch = parse_batch(payload)
             self._blocks.apply(batch, is_live=is_live)
-        except Exception as error:  # one publisher must not end the index of all
+        except Exception as error:  # one publisher must not end the index for all
             if not isinstance(error, (InputValueError, LimitError)):
                 logger.exception("a batch of KV events is not applied")
             self.counts.garbage += 1
@@ -221,7 +221,7 @@ class Feed:
         return True
 
     def _drop(self) -> None:
-        """Forget all blocks; the next batch is taken whatever its number."""
+        """Forget all blocks; accept the next batch whatever its number."""
         if self._next is not None:
             self.counts.drops += 1
         self._next = None

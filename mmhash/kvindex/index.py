@@ -1,8 +1,9 @@
-"""The KV index: how much of a prompt each worker has in its caches, from the workers' events.
+"""The KV index: how much of a prompt each worker has cached, according to the workers' events.
 
-One thread reads the events of all workers. It needs no event loop, so scripts and services use the
-same class; garbage, replays and a burst of events cost the event loop nothing but its share of the
-interpreter lock, which the thread gives up after each millisecond of work. Readers take no lock.
+One thread reads the events of all workers. The index needs no event loop, so scripts and services
+use the same class. Malformed data, replays and bursts of events cost an event loop only its share
+of the interpreter lock, which the thread releases after each millisecond of work. Readers take no
+lock.
 """
 
 import logging
@@ -26,14 +27,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class WorkerStats:
-    """The state of a worker, and counts of all its ranks since it was added."""
+    """The state of a worker, and the counts of all its ranks since it was added."""
 
     blocks: int
-    block_size: int  # of the largest block that its events had since the last drop, or 0
+    block_size: int  # the size of the largest block in its events since the last drop, or 0
     tiers: dict[str, int]
     is_connected: bool
     is_healthy: bool
-    # Seconds from an event's own time to its arrival here, or since a gap that is not closed yet.
+    # Seconds from an event's own time to its arrival here, or since a gap that is still open.
     lag_s: float
     batches: int
     events: int
@@ -48,7 +49,7 @@ class WorkerStats:
 
 
 class IndexStats(NamedTuple):
-    """The different blocks of all workers together, and each worker by its URL."""
+    """The number of distinct blocks of all workers together, and each worker by its URL."""
 
     blocks: int
     workers: dict[str, WorkerStats]
@@ -60,8 +61,8 @@ class Index:
         with Index([Worker("http://a:8000", "tcp://a:5557", "tcp://a:5558")]) as index:
             index.match(plan.event_ids)["http://a:8000"].tokens
 
-    A worker's blocks are dropped when it disconnects, restarts, stops answering or is unhealthy,
-    and when events are lost and cannot be replayed; see docs/routing.md.
+    A worker's blocks are dropped when it disconnects, restarts, stops answering or is unhealthy.
+    They are also dropped when events are lost and cannot be replayed; see docs/routing.md.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class Index:
         self.stop()
 
     def start(self) -> None:
-        """Start to read events, in a thread."""
+        """Start reading events in a thread."""
         self._loop.start()
 
     def stop(self) -> None:
@@ -129,11 +130,11 @@ class Index:
 
     @property
     def workers(self) -> tuple[Worker, ...]:
-        """The workers that were added and not removed."""
+        """The workers that have been added and not removed."""
         return tuple(state.worker for state in list(self._workers.values()))
 
     def add(self, worker: Worker) -> None:
-        """Subscribe to one more worker; its URL must be new."""
+        """Subscribe to another worker; its URL must be new."""
         if not isinstance(worker, Worker):
             kind = type(worker).__name__
             raise InputTypeError(f"a worker is a Worker, not {kind}: give Worker(url, events)")
@@ -143,7 +144,7 @@ class Index:
         ranks = worker.ranks + sum(one.ranks for one in self.workers)
         if ranks > MAX_HOLDERS:
             raise LimitError(f"an index has at most {MAX_HOLDERS} ranks of workers, not {ranks}")
-        # They raise here, not in the thread.
+        # Errors are raised here, not in the thread.
         subscribe(self._loop.context, worker.events).close()
         if worker.replay is not None:
             request_replay(self._loop.context, worker.replay, 0).close()
@@ -160,10 +161,10 @@ class Index:
         self._loop.submit(state.close)
 
     def hold(self, url: str, blocks: Iterable[int | bytes], rank: int = 0) -> None:
-        """Add blocks that a rank of a worker is known to have, though no event has named them.
+        """Add blocks that a rank of a worker is known to hold although no event has named them.
 
-        An engine does not store a block again that it has, so an index that starts late would never
-        learn of it. Events remove it as any other.
+        An engine does not store a block again that it already has, so an index that starts late
+        would never learn about the block. Events remove it like any other block.
         """
         state, ids = self._workers.get(check_str("url", url)), block_ids(blocks)
         if state is None:
@@ -200,13 +201,13 @@ class Index:
             state.check(now, self._health)
 
     def _close_workers(self) -> None:
-        """Drop all blocks at the end of the thread: nothing keeps them current any more."""
+        """Drop all blocks when the thread ends: nothing keeps them current any more."""
         for state in list(self._workers.values()):
             state.close()
 
 
 class _WorkerState:
-    """A worker of the index: its sources, and its ranks' blocks."""
+    """A worker of the index: its sources, and the blocks of its ranks."""
 
     def __init__(
         self, worker: Worker, table: BlockTable, loop: SocketLoop, timeouts: Timeouts
@@ -229,7 +230,7 @@ class _WorkerState:
         self.ranks.close()
 
     def check(self, now: float, health: Callable[[str], bool] | None) -> None:
-        """Look at time-outs, and at the worker's health."""
+        """Check time-outs and the worker's health."""
         is_healthy = health is None or self._ask(health)
         if is_healthy != self.is_healthy:
             self.is_healthy = is_healthy
@@ -241,7 +242,7 @@ class _WorkerState:
             source.check(now)
 
     def _ask(self, health: Callable[[str], bool]) -> bool:
-        """Return what a caller's function says; its errors must not end the index of all."""
+        """Return the result of a caller's function, whose errors must not end the index for all."""
         try:
             return bool(health(self.worker.url))
         except Exception:

@@ -1,4 +1,4 @@
-"""The thread of an index, which reads all of its sockets in turn."""
+"""The thread of an index, which reads all its sockets in turn."""
 
 import threading
 import time
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from mmhash.kvindex.subscriber import Context
 
 SLICE_S = 0.001
-"""The time for which one socket is read before the others have their turn."""
+"""How long one socket is read before the others have their turn."""
 
 _REST_S = 0.0001
 _POLL_MS = 50
 
 
 class SocketLoop:
-    """One thread for many sockets: `read` functions, tasks of other threads, and a regular check.
+    """One thread for many sockets: `read` functions, tasks from other threads, and regular checks.
 
-    It gives up the interpreter lock after each millisecond of work.
+    The thread releases the interpreter lock after each millisecond of work.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class SocketLoop:
         self._thread = threading.Thread(target=self._run, name="mmhash-kvindex", daemon=True)
 
     def start(self) -> None:
-        """Start the thread; it runs once."""
+        """Start the thread, which runs only once."""
         self.check_open()
         if self._thread.ident is not None:
             raise MMHashError("the index is started already")
@@ -68,7 +68,7 @@ class SocketLoop:
         self._tasks.append(task)
 
     def watch(self, socket: Any, read: Callable[[], None]) -> None:
-        """Call `read` in the thread when a socket has messages, as long as it has some."""
+        """Call `read` in the thread whenever a socket has messages."""
         self._poller.register(socket, zmq.POLLIN)
         self._by_socket[socket] = read
 
@@ -78,7 +78,7 @@ class SocketLoop:
             self._poller.unregister(socket)
 
     def repeat(self, work: Callable[[], bool]) -> None:
-        """Call `work` in the thread, in turn with the sockets, as long as it returns True."""
+        """Call `work` in the thread, in turn with the sockets, for as long as it returns True."""
         self._repeated[work] = None
 
     def _run(self) -> None:
@@ -96,18 +96,18 @@ class SocketLoop:
             self._close()
 
     def _read_ready(self) -> None:
-        """Read a part of what each socket has."""
+        """Read part of what each socket has."""
         start = time.monotonic()
         if not self._by_socket:  # poll() would return at once
             time.sleep(_POLL_MS / 1000)
             return
         for socket, _ in self._poller.poll(0 if self._repeated else _POLL_MS):
-            read = self._by_socket.get(socket)  # an earlier one may have closed it
+            read = self._by_socket.get(socket)  # an earlier read may have closed this socket
             if read is None:
                 continue
             read()
             if time.monotonic() - start > SLICE_S:
-                # To release the lock is not enough: a waiting thread needs time to wake up.
+                # Releasing the lock is not enough: a waiting thread needs time to wake up.
                 time.sleep(_REST_S)
                 start = time.monotonic()
         for work in list(self._repeated):

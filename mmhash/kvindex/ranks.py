@@ -1,4 +1,4 @@
-"""The caches of a worker: the blocks of each of its data-parallel ranks."""
+"""The caches of a worker: the blocks of each data-parallel rank."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,10 +15,10 @@ logger = logging.getLogger(__name__)
 DEFAULT_TIER = "GPU"  # older releases do not name it
 
 
-class Match(Struct):  # made in a fifth of a NamedTuple's time, 32 of them for each match
-    """The leading tokens of a prompt that a worker has: in any tier, and in each tier.
+class Match(Struct):  # much faster to make than a NamedTuple, and each match makes one per worker
+    """How many leading tokens of a prompt a worker has cached: in any tier, and in each tier.
 
-    The figures are those of the rank that has most; `ranks` has the tokens of each rank.
+    The figures describe the rank with the most tokens; `ranks` lists the tokens of each rank.
     """
 
     tokens: int
@@ -63,7 +63,7 @@ class Rank:
 
 
 class Ranks:
-    """The ranks of one worker, each made when it first publishes, also after a drop."""
+    """The ranks of one worker. Each is created when it first publishes, and again after a drop."""
 
     def __init__(self, url: str, most: int, table: BlockTable) -> None:
         self._url = url
@@ -71,14 +71,14 @@ class Ranks:
         self._table = table
         self._has_limit_warning = False
         self.by_number: dict[int, Rank] = {}
-        """The ranks; replaced as a whole, because matches read it in other threads."""
+        """The ranks. The dict is replaced as a whole, because matches read it in other threads."""
         self.evicted = 0
 
     def __iter__(self) -> Iterator[Rank]:
         return iter(self.by_number.values())
 
     def get(self, number: int) -> Rank:
-        """Return the rank with this number, which is made if it is new."""
+        """Return the rank with this number, creating it if needed."""
         rank = self.by_number.get(number)
         if rank is None:
             if len(self.by_number) >= self._most:
@@ -100,7 +100,7 @@ class Ranks:
             logger.warning("worker %s: KV events are not applied: %s", self._url, error)
 
     def drop(self, numbers: AbstractSet[int]) -> None:
-        """Drop these ranks and their blocks: a worker that restarts may have others."""
+        """Drop these ranks and their blocks: a restarted worker may have other ranks."""
         before = self.by_number
         self.by_number = {number: rank for number, rank in before.items() if number not in numbers}
         for number in before.keys() & numbers:
@@ -119,10 +119,10 @@ class Ranks:
         return tiers
 
     def match(self, runs: Runs, block_size: int | None, before: Mapping[int, Rank]) -> Match:
-        """Return the tokens of the rank that has most of a prompt, and those of each rank.
+        """Return the tokens of the rank with most of a prompt, and the tokens of each rank.
 
-        `before` has the ranks from before the look at the blocks. A rank that was dropped or made
-        since does not count: its holder may have been another's.
+        `before` holds the ranks from before the lookup of the blocks. A rank that was dropped or
+        made since then does not count: its holder may have belonged to another rank.
         """
         best = Match(0, {}, 0, {})
         for number, rank in self.by_number.items():

@@ -1,4 +1,4 @@
-"""The publishers of a worker's KV events, and the connections to each."""
+"""The publishers of a worker's KV events, and the connections to each publisher."""
 
 import contextlib
 import re
@@ -24,18 +24,18 @@ MAX_RANKS = 256
 
 _ENDPOINT = re.compile(r"(tcp://[^\s/]+:)(\d{1,5})|ipc://\S+")
 _PIECES_AT_ONCE = 64
-# A replay takes a connection. A publisher whose numbers go back again and again must not delay the
-# events of others.
+# A replay takes a connection. A publisher whose numbers jump back again and again must not delay
+# other publishers' events.
 MAX_REPLAYS_PER_CHECK = 16
 
 
 @dataclass(frozen=True)
 class Worker:
-    """An engine and where it publishes its KV events.
+    """An engine, and where it publishes its KV events.
 
-    `replay` is its endpoint for replays; without one, each gap drops the worker's blocks. Rank n of
-    a worker with several data-parallel ranks publishes at port + n of both, as vLLM and SGLang do.
-    `engine` is for the caller: blocks are named by the engine's own recipe.
+    `replay` is the endpoint for replays; without one, each gap drops the worker's blocks. If a
+    worker has several data-parallel ranks, rank n publishes at port + n of both endpoints, as in
+    vLLM and SGLang. `engine` is for the caller: each engine names blocks by its own recipe.
     """
 
     url: str
@@ -58,7 +58,7 @@ class Worker:
 
 
 class Timeouts(NamedTuple):
-    """The seconds without an answer after which a worker is dropped, and a replay is cut off."""
+    """After how many seconds without an answer a worker is dropped, or a replay is cut off."""
 
     silence_s: float
     replay_s: float
@@ -70,7 +70,7 @@ class Source:
     def __init__(
         self, worker: Worker, number: int, ranks: Ranks, loop: SocketLoop, timeouts: Timeouts
     ) -> None:
-        """Make the source of the publisher of rank `number`; `open` connects it."""
+        """Make the source for the publisher of rank `number`; `open` connects it."""
         self.is_connected = False
         self.disconnects = 0
         self._number = number
@@ -92,7 +92,7 @@ class Source:
         self._replay_until = 0.0
 
     def open(self) -> None:
-        """Connect to the publisher, again and again until `close`."""
+        """Connect to the publisher, retrying until `close`."""
         self._is_open = True
         self._connect()
 
@@ -102,7 +102,7 @@ class Source:
         self._disconnect()
 
     def _connect(self) -> None:
-        with contextlib.suppress(InputValueError, LimitError):  # the next check tries again
+        with contextlib.suppress(InputValueError, LimitError):  # the next check retries
             self._events = subscribe(self._loop.context, self._endpoint)
             self._loop.watch(self._events.socket, self._read_events)
 
@@ -117,14 +117,14 @@ class Source:
         self.feed.disconnected()
 
     def lag_s(self) -> float:
-        """Return the seconds by which the blocks are late."""
+        """Return how many seconds the blocks lag behind."""
         since = self._gap_since
         if since is None or not self.feed.is_late:
             return self._lag_s
         return max(self._lag_s, time.monotonic() - since)
 
     def check(self, now: float) -> None:
-        """Look at the time-outs, and request the replay that was one too many."""
+        """Check time-outs, and request a replay that an earlier limit postponed."""
         self._replays_left = MAX_REPLAYS_PER_CHECK
         if self._is_open:
             self._check_connection(now)
@@ -133,7 +133,7 @@ class Source:
                 self._request_replay(self._deferred)
             elif now > self._replay_until:
                 self._close_replay()
-                self.feed.replay_cut()  # an end that was dropped, or no answer
+                self.feed.replay_cut()  # the end was dropped, or there is no answer
         elif self.is_connected and now - self._heard > self._timeouts.silence_s / 2:
             self._heard = now
             self.feed.probe()
@@ -143,7 +143,7 @@ class Source:
         number = self._number if batch.rank is None else batch.rank
         try:
             rank = self._ranks.get(number)
-            self._published.add(number)  # also if a part of the batch is refused
+            self._published.add(number)  # even if part of the batch is refused
             rank.apply(batch.events)
         except LimitError as error:
             self._ranks.warn(error)
@@ -157,10 +157,10 @@ class Source:
         self._published.clear()
 
     def _check_connection(self, now: float) -> None:
-        """Connect again, or find out if the publisher's machine and process still run.
+        """Reconnect, or find out whether the publisher's machine and process still run.
 
-        Its I/O thread answers pings. TCP alone notices a machine that is off after minutes, and a
-        process that is stopped never.
+        The publisher's I/O thread answers pings. TCP alone notices a dead machine only after
+        minutes, and a stopped process never.
         """
         if self._events is None:
             self._connect()
@@ -171,7 +171,7 @@ class Source:
             self._events.ping()
 
     def _lose(self) -> None:
-        """Close the connection; the next check makes another one, not at once."""
+        """Close the connection; a later check opens a new one."""
         self.disconnects += self.is_connected  # else another program had the port
         self._disconnect()
 
@@ -217,7 +217,7 @@ class Source:
         self._replays_left -= 1
         self.feed.counts.replays += not self.feed.is_probing
         self._replay_until = time.monotonic() + self._timeouts.replay_s
-        with contextlib.suppress(InputValueError, LimitError):  # then it times out
+        with contextlib.suppress(InputValueError, LimitError):  # then the handshake times out
             connection = request_replay(self._loop.context, self._replay_endpoint or "", start)
             self._replay = Replay(connection)
             self._loop.watch(connection.socket, self._read_replay)
@@ -235,7 +235,7 @@ class Source:
         self._loop.repeat(self._apply_replay)
 
     def _apply_replay(self) -> bool:
-        """Apply a part of a replay; return True if there is more."""
+        """Apply part of a replay; return True if there is more."""
         replay = self._replay
         if replay is None:
             return False
@@ -247,7 +247,7 @@ class Source:
             return True
         if replay.connection.socket.closed:
             self._close_replay()
-            # Both may ask again.
+            # Both may request again.
             (self.feed.replay_ended if replay.has_end else self.feed.replay_cut)()
         return False
 
@@ -260,7 +260,7 @@ class Source:
 
 
 def _rank_endpoint(endpoint: str, rank: int, name: str) -> str:
-    """Return the endpoint of a rank, as the engines number their ports."""
+    """Return the endpoint of a rank, by the port numbering of the engines."""
     found = _ENDPOINT.fullmatch(endpoint)
     host, port = (found[1], int(found[2] or 0)) if found else (None, 0)
     if found is None or (host and not 1 <= port + rank <= 65535):

@@ -1,7 +1,7 @@
 """Connections to an engine's KV events: the subscription, and requests for replays.
 
-Messages are a topic, a number of 8 bytes and a batch. A replay is asked for with an empty frame and
-the first number, over DEALER, and ends with the number -1.
+A message is a topic, a number of 8 bytes and a batch. A replay request is an empty frame and the
+first number, sent over DEALER. A replay ends with the number -1.
 """
 
 import contextlib
@@ -14,40 +14,40 @@ from mmhash.errors import InputValueError, LimitError, TransportError
 from mmhash.kvindex import zmtp
 from mmhash.kvindex.events import MAX_BYTES
 
-# libzmq receives in pieces of up to 8 KiB. A publisher keeps what a subscriber does not read.
+# libzmq receives in pieces of up to 8 KiB. What a subscriber does not read, the publisher keeps.
 QUEUED_PIECES = 4096
-# Replays come in one burst, and the engine drops what finds a full queue: 1000 batches of 12 KB
-# arrive at once.
+# Replays come in one burst, and the engine drops messages that find a full queue. 1000 batches of
+# 12 KB arrive at once.
 QUEUED_REPLAY_PIECES = 16_384
 MAX_REPLAY_BYTES = 2 << 20  # a batch with 400 000 tokens
 
-# A longer replay is cut off, and its rest is asked for. An engine keeps 10 000 batches.
+# A longer replay is cut off, and the rest is requested. An engine keeps 10 000 batches.
 MAX_MESSAGES = 20_000
 MAX_RECEIVED_BYTES = 64 << 20
-# Before the other sockets have their turn: a peer that sends only pings would take the thread for
-# itself.
+# Read this much before the other sockets have their turn: a peer that sends only pings could keep
+# the thread for itself.
 _RECEIVE_S = 0.05
 
 _PEER = b"peer"
 
 END = (-1).to_bytes(8, "big", signed=True)
-LAST = (1 << 63) - 1  # no batch has this number, because one that follows could not be asked for
+LAST = (1 << 63) - 1  # no batch has this number, because no batch could follow it
 
 
 Context = zmq.Context[zmq.Socket[bytes]]
 
 
 class EngineSocket:
-    """A connection to one socket of an engine, made in the background.
+    """A connection to one socket of an engine, established in the background.
 
-    `heard` is the time at which the peer last sent anything.
+    `heard` is when the peer last sent anything.
     """
 
     def __init__(self, socket: zmq.Socket[bytes], request: bytes, max_bytes: int) -> None:
-        """Start the handshake on a connected socket; `request` is sent at its end."""
+        """Start the handshake on a connected socket; `request` is sent when the handshake ends."""
         self.socket = socket
         self.heard = time.monotonic()
-        # Since then nothing has answered the handshake or a ping. Silence alone is no sign: this
+        # How long the handshake or a ping has been unanswered. Silence alone proves nothing: this
         # process may have been suspended.
         self._asked: float | None = self.heard
         self._request = request
@@ -56,13 +56,13 @@ class EngineSocket:
 
     @property
     def is_ready(self) -> bool:
-        """True from the end of the handshake."""
+        """True once the handshake has ended."""
         return self._decoder.is_ready
 
     def receive(self) -> list[list[bytes]] | None:
-        """Return the messages that one more piece completes; None if nothing has arrived.
+        """Return the messages completed by one more piece, or None if nothing has arrived.
 
-        A TransportError says that the connection has ended or must be closed.
+        Raise TransportError if the connection has ended or must be closed.
         """
         try:
             _, piece = self.socket.recv_multipart(zmq.NOBLOCK)
@@ -90,7 +90,7 @@ class EngineSocket:
             _send(self.socket, zmtp.ping())
 
     def unanswered_s(self) -> float:
-        """Return the seconds for which a ping or the handshake has had no answer."""
+        """Return how many seconds a ping or the handshake has been unanswered."""
         return 0.0 if self._asked is None else time.monotonic() - self._asked
 
     def close(self) -> None:
@@ -99,10 +99,10 @@ class EngineSocket:
 
 
 class Replay:
-    """The batches of a replay that were received and are not applied yet.
+    """The batches of a replay that have been received but not applied.
 
-    An engine sends a replay as fast as it can, and drops what does not fit in its queue, the end
-    too. So all that has arrived is received before any of it is applied.
+    An engine sends a replay as fast as it can, and drops whatever its queue cannot hold, even the
+    end marker. So everything that has arrived is received before any of it is applied.
     """
 
     def __init__(self, connection: EngineSocket) -> None:
@@ -115,11 +115,11 @@ class Replay:
 
     @property
     def is_cut(self) -> bool:
-        """True if it is longer than the limits, or its connection has ended."""
+        """True if the replay exceeds the limits, or the connection has ended."""
         return self._is_lost or self._messages > MAX_MESSAGES or self._nbytes > MAX_RECEIVED_BYTES
 
     def receive(self) -> int:
-        """Receive what has arrived, within the limits; return the number of unreadable messages."""
+        """Receive what has arrived, within the limits; return how many messages were unreadable."""
         garbage = 0
         until = time.monotonic() + _RECEIVE_S
         while not (self.has_end or self.is_cut) and time.monotonic() < until:
@@ -134,7 +134,7 @@ class Replay:
         return garbage
 
     def _add(self, frames: list[bytes]) -> bool:
-        """Keep the batch of a message; return True if it is unreadable."""
+        """Keep the batch in a message; return True if it is unreadable."""
         if self.has_end:
             return False
         self._messages += 1
@@ -153,15 +153,16 @@ class Replay:
 
 
 def subscribe(context: Context, endpoint: str) -> EngineSocket:
-    """Return a subscription to all topics of an endpoint, connected in the background."""
+    """Return a subscription to all topics of an endpoint, which connects in the background."""
     socket = _connect(context, endpoint, "events", QUEUED_PIECES, b"SUB")
     return EngineSocket(socket, zmtp.encode([b"\1"]), MAX_BYTES)
 
 
 def request_replay(context: Context, endpoint: str, start: int) -> EngineSocket:
-    """Ask for all batches from a number on; return the connection that receives them.
+    """Request all batches from a number on; return the connection that receives them.
 
-    Each request has its own, so the rest of an earlier answer cannot be taken for this one.
+    Each request has its own connection, so the rest of an earlier reply is never mistaken for this
+    reply.
     """
     socket = _connect(context, endpoint, "replay", QUEUED_REPLAY_PIECES, b"DEALER")
     request = zmtp.encode([b"", start.to_bytes(8, "big")])
@@ -169,9 +170,9 @@ def request_replay(context: Context, endpoint: str, start: int) -> EngineSocket:
 
 
 def read_message(frames: list[bytes]) -> tuple[int, bytes] | None:
-    """Return the number and the batch of a message, None if it is not such a message.
+    """Return the number and the batch in a message, or None if there are none.
 
-    SGLang's replays before 0.5.23 have no topic; all replays begin with an empty frame.
+    SGLang's replays before 0.5.23 have no topic. All replays begin with an empty frame.
     """
     if not 2 <= len(frames) <= 4 or len(frames[-2]) != 8:
         return None
@@ -187,7 +188,7 @@ def is_end(frames: list[bytes]) -> bool:
 def _connect(
     context: Context, endpoint: str, name: str, queued: int, socket_type: bytes
 ) -> zmq.Socket[bytes]:
-    """Return a socket that connects, and that sends the first half of the handshake."""
+    """Return a socket that is connecting, and that has sent the first half of the handshake."""
     try:
         socket = context.socket(zmq.STREAM)
     except zmq.ZMQError as error:
@@ -208,5 +209,5 @@ def _connect(
 
 
 def _send(socket: zmq.Socket[bytes], data: bytes) -> None:
-    with contextlib.suppress(zmq.ZMQError):  # a lost connection is noticed when it is read
+    with contextlib.suppress(zmq.ZMQError):  # a lost connection is noticed on reading
         socket.send_multipart([_PEER, data], zmq.NOBLOCK)

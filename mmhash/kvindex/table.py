@@ -1,9 +1,8 @@
 """A table of blocks: bit masks of their holders by block id. No I/O, no clock.
 
-A holder is one cache: a rank of a worker. A dict of masks answers a match with one lookup for
-each block, however many holders there are; a dict of sets takes 5 times as long
-(bench/kvindex.py).
-A search by halves would be faster still and wrong: an engine may evict a block from the middle.
+A holder is one cache: a rank of a worker. With a dict of masks, a match takes one lookup per block,
+however many holders there are (bench/kvindex.py). A binary search would be faster still, and wrong:
+an engine may evict a block from the middle.
 """
 
 import operator
@@ -18,17 +17,17 @@ from mmhash.errors import InputTypeError, LimitError
 
 MAX_HOLDERS = 1024
 MAX_PLANES = 64  # pairs of a tier and a group
-MAX_PLANES_OF_HOLDER = 16  # a hostile one leaves the others theirs
+MAX_PLANES_OF_HOLDER = 16  # a hostile holder leaves the other holders their share
 
 _MASK_64 = (1 << 64) - 1
 _EVICTED_PART = 64
 
-# The blocks that a match looks up at a time, before others get the GIL.
+# How many blocks a match looks up before other threads get the GIL.
 _PIECE = 4096
 
 
 def block_id(one: int | bytes) -> int:
-    """Return a block's id as an unsigned number of 64 bits: the low ones of bytes, as in vLLM."""
+    """Return a block's id as an unsigned 64-bit number: like vLLM, take the low bits of bytes."""
     if isinstance(one, bytes):
         return int.from_bytes(one[-8:], "big")
     try:
@@ -39,14 +38,14 @@ def block_id(one: int | bytes) -> int:
 
 
 def block_ids(blocks: Iterable[int | bytes]) -> list[int]:
-    """Return the ids of blocks in one form: events and plans have signed numbers and bytes too."""
+    """Return block ids in one form: events and plans also have signed numbers and bytes."""
     ids = list(blocks)
     try:
         if ids and min(ids) >= 0:  # type: ignore[operator]
             return ids  # type: ignore[return-value]
-        # 60 ns for each block, 20 for the look at the smallest; block_id takes 200.
+        # Look only at the smallest id to find signed numbers: calling block_id for each is slower.
         return list(map(and_, ids, repeat(_MASK_64)))
-    except (TypeError, ValueError, OverflowError):  # the last two of numpy's arrays and numbers
+    except (TypeError, ValueError, OverflowError):  # the last two are numpy's arrays and numbers
         return [block_id(one) for one in ids]
 
 
@@ -54,20 +53,20 @@ class Layout(NamedTuple):
     """How a group of a holder's layers stores a prompt."""
 
     size: int = 1
-    """The tokens of its blocks."""
+    """The tokens per block."""
     window: int | None = None
-    """The blocks before the end of a match that it needs; None: all."""
+    """How many blocks before the end of a match the group needs; None for all."""
     is_state: bool = False
-    """True if a block is the state after its last token, and so enough by itself."""
+    """True if a block is the state after its last token, and so suffices by itself."""
 
     def merge(self, other: "Layout") -> "Layout":
-        """Return what two events say together: one may leave out the window, or be of a part."""
+        """Return what two events say together: an event may omit the window or describe a part."""
         window = self.window if other.window is None else other.window
         return Layout(max(self.size, other.size), window, self.is_state or other.is_state)
 
 
 class Runs(NamedTuple):
-    """The number of leading blocks of a list that each holder can use, for those above 0."""
+    """How many leading blocks of a list each holder can use; holders of none are left out."""
 
     in_any: dict[int, int]
     in_tier: dict[str, dict[int, int]]
@@ -77,12 +76,12 @@ _PLAIN = Layout()
 
 
 class _Needs(NamedTuple):
-    """What a holder's groups need for a match, if not just each of its blocks."""
+    """What the groups of a holder need for a match, unless they need each of its blocks."""
 
     alignment: int
-    """A match has a multiple of so many blocks."""
+    """A match has a multiple of this many blocks."""
     groups: dict[int, tuple[int, int | None]]
-    """For each group, the blocks of a match in one of its own, and the window."""
+    """For each group, how many blocks of a match make one of its own, and the window."""
 
 
 class _Plane:
@@ -91,17 +90,16 @@ class _Plane:
     def __init__(self, max_blocks: int) -> None:
         self.masks: dict[int, int] = {}
         # The copies of each holder's blocks, the least recently stored first. vLLM publishes every
-        # copy: prompts that are computed at once store the same block twice.
+        # copy: prompts computed at the same time store the same block twice.
         self.orders: dict[int, dict[int, int]] = {}
         self._max_blocks = max_blocks
 
     def store(self, holder: int, ids: Iterable[int]) -> int:
-        """Add blocks of a holder; return how many older ones were evicted for them."""
+        """Add blocks of a holder; return how many older blocks were evicted for them."""
         masks, bit = self.masks, 1 << holder
         order = self.orders.setdefault(holder, {})
         get = masks.get
-        # Pairs for `dict.update` take twice as long. One call for all blocks with the same holders
-        # (`dict.fromkeys`) has 0.91 to 0.98 of the rate with 64 blocks, 0.6 to 0.7 with one.
+        # Updating from pairs is slower, and so is one call for all blocks with the same holders.
         for one in ids:
             mask = get(one, 0)
             if mask & bit:
@@ -112,13 +110,13 @@ class _Plane:
         excess = len(order) - self._max_blocks
         if excess <= 0:
             return 0
-        # Many at once: the first key of a dict is behind the places of all that were deleted.
+        # Many at once: the first key of a dict lies behind the gaps of all deleted keys.
         oldest = list(islice(order, excess + self._max_blocks // _EVICTED_PART))
         self._forget(holder, oldest)
         return len(oldest)
 
     def remove(self, holder: int, ids: Iterable[int]) -> None:
-        """Remove a copy of each of the blocks that the holder has."""
+        """Remove one copy of each block that the holder has."""
         order = self.orders.get(holder, {})
         last = []
         for one in ids:
@@ -150,8 +148,9 @@ class _Plane:
 class BlockTable:
     """The blocks of all holders.
 
-    One thread changes it. Other threads may call `match`, `count` and `blocks` at any time without
-    a lock: they read dicts one key at a time, and tuples and dicts that are replaced as a whole.
+    One thread changes the table. Other threads may call `match`, `count` and `blocks` at any time
+    without a lock: they read dicts one key at a time, and tuples and dicts that are replaced as a
+    whole.
     """
 
     def __init__(self, max_blocks: int) -> None:
@@ -159,14 +158,14 @@ class BlockTable:
         self._max_blocks = max_blocks
         self._planes: dict[tuple[str, int], _Plane] = {}
         self._tiers: tuple[str, ...] = ()
-        # Each group, and the mask of the holders of which each block of a match must be in it.
+        # For each group, the mask of the holders that need each block of a match in it.
         self._groups: dict[int, int] = {}
         self._layouts: dict[int, dict[int, Layout]] = {}
         self._needs: dict[int, _Needs] = {}
         self._open = 0  # the mask of the holders that matches include
 
     def open(self) -> int:
-        """Return a new holder: the lowest number that is free."""
+        """Return a new holder: the lowest free number."""
         holder = (~self._open & (self._open + 1)).bit_length() - 1
         if holder >= MAX_HOLDERS:
             raise LimitError(f"an index has at most {MAX_HOLDERS} ranks of workers")
@@ -181,9 +180,9 @@ class BlockTable:
     def store(
         self, holder: int, tier: str, group: int, ids: Iterable[int], layout: Layout = _PLAIN
     ) -> int:
-        """Add blocks; return how many of the least recently stored were evicted for them.
+        """Add blocks; return how many of the least recently stored blocks were evicted for them.
 
-        Without blocks it only notes the layout: vLLM publishes that a group has kept nothing.
+        Without blocks, only note the layout: vLLM publishes that a group has kept nothing.
         """
         plane = self._planes.get((tier, group))
         if plane is None or not plane.orders.get(holder):
@@ -197,7 +196,7 @@ class BlockTable:
         return plane.store(holder, ids)
 
     def remove(self, holder: int, tier: str, group: int, ids: Iterable[int]) -> None:
-        """Remove blocks; those that the holder does not have are ignored."""
+        """Remove blocks; ignore blocks that the holder does not have."""
         plane = self._planes.get((tier, group))
         if plane is not None:
             plane.remove(holder, ids)
@@ -206,7 +205,7 @@ class BlockTable:
         """Remove all blocks of a holder, and the layouts of its groups."""
         bit = 1 << holder
         is_open = self._open & bit
-        # A match never sees a part of them: a million blocks take a quarter of a second.
+        # A match never sees only some of them removed.
         self._open &= ~bit
         for plane in self._planes.values():
             plane.clear(holder)
@@ -216,14 +215,14 @@ class BlockTable:
         self._open |= is_open
 
     def block_size(self, holder: int) -> int:
-        """Return the tokens of a block of the lists that match a holder, or 0 without blocks.
+        """Return the tokens of a block in the lists that match a holder, or 0 without blocks.
 
-        A larger block has the id of the last of the blocks that it covers.
+        A larger block has the id of the last small block that it covers.
         """
         return gcd(*(layout.size for layout in self._layouts.get(holder, {}).values()))
 
     def count(self, holder: int) -> dict[str, int]:
-        """Return the number of a holder's blocks in each tier, those of all groups together."""
+        """Return the number of a holder's blocks in each tier, over all groups."""
         counts: dict[str, int] = {}
         for (tier, _), plane in list(self._planes.items()):
             if order := plane.orders.get(holder):
@@ -231,16 +230,16 @@ class BlockTable:
         return counts
 
     def blocks(self) -> int:
-        """Return the number of different blocks, counted once for each tier and group."""
+        """Return the number of different blocks; each tier and group counts a block once."""
         return sum(len(plane.masks) for plane in list(self._planes.values()))
 
     def match(self, ids: Sequence[int | bytes]) -> Runs:
         """Return how many leading blocks each holder can use.
 
-        A block counts if all groups of the holder have it in the same tier. Of a group with a
-        window only the last blocks of the match have to be there, and a group with larger blocks
-        has fewer (docs/routing.md). A long list is looked up in
-        pieces, up to one that no holder has whole, and others get the GIL between the pieces.
+        A block counts if all groups of the holder have it in the same tier. A group with a window
+        needs only the last blocks of the match, and a group with larger blocks has fewer
+        (docs/routing.md). A long list is looked up in pieces, until no holder has a whole piece.
+        Other threads get the GIL between pieces.
         """
         tiers = self._tiers
         if not tiers:
@@ -271,7 +270,7 @@ class BlockTable:
         return reduce(or_, (1 << holder for holder in self._layouts), 0) & self._open
 
     def _held(self, tier: str, ids: Sequence[int]) -> list[int]:
-        """Return for each block the mask of the holders that have it in all of their groups."""
+        """Return for each block the mask of the holders that have it in all their groups."""
         result: list[int] | None = None
         is_open = self._open
         for group, users in self._groups.items():
@@ -301,7 +300,7 @@ class BlockTable:
         return {holder: length for holder, length in runs.items() if length}
 
     def _use_group(self, holder: int, group: int, layout: Layout) -> None:
-        """Note the layout of a holder's group, and what its groups need from now on."""
+        """Note the layout of a holder's group, and update what its groups need."""
         layouts = {**self._layouts.get(holder, {}), group: layout}
         self._layouts = {**self._layouts, holder: layouts}
         size, bit = self.block_size(holder), 1 << holder
@@ -315,7 +314,7 @@ class BlockTable:
             one: users & ~bit if one in needs or one not in layouts else users | bit
             for one, users in self._groups.items()
         }
-        # As vLLM: a state may end within a block, unless a window needs whole ones.
+        # As in vLLM, a state may end within a block, unless a window needs whole blocks.
         is_fine = any(each.is_state and strides[one] > 1 for one, each in layouts.items()) and all(
             each.window is None or each.is_state or strides[one] == 1
             for one, each in layouts.items()
@@ -325,7 +324,7 @@ class BlockTable:
         self._needs = {**others, holder: _Needs(alignment, needs)} if needs else others
 
     def _check_limits(self, holder: int) -> None:
-        """Refuse one plane too many of a holder; a group counts from its first block to `clear`."""
+        """Refuse planes beyond a holder's limit; a group counts from its first block to `clear`."""
         planes = sum(bool(plane.orders.get(holder)) for plane in self._planes.values())
         if max(planes, len(self._layouts.get(holder, ()))) >= MAX_PLANES_OF_HOLDER:
             raise LimitError(
@@ -333,11 +332,11 @@ class BlockTable:
             )
 
     def _drop_empty_planes(self) -> None:
-        """Drop the planes that no holder has blocks in, and the tiers and groups of only those."""
+        """Drop the planes without blocks, and the tiers and groups that only they had."""
         self._planes = {pair: plane for pair, plane in self._planes.items() if plane.masks}
         tiers, groups = ({pair[part] for pair in self._planes} for part in (0, 1))
         for layouts in self._layouts.values():
-            groups.update(layouts)  # a holder that uses a group has no match without it
+            groups.update(layouts)  # a holder that uses a group has no match without the group
         self._tiers = tuple(tier for tier in self._tiers if tier in tiers)
         self._groups = {group: users for group, users in self._groups.items() if group in groups}
 
@@ -378,9 +377,9 @@ def _either(one: Sequence[int], other: Sequence[int]) -> list[int]:
 
 
 def _runs(masks: Sequence[int], holders: int) -> dict[int, int]:
-    """Return how many of the leading masks have each holder's bit, for those above 0."""
+    """Return how many leading masks have each holder's bit; holders of none are left out."""
     runs: dict[int, int] = {}
-    # To combine them in the loop takes longer.
+    # Combining them in the loop takes longer.
     left = list(accumulate(masks, and_, initial=holders))
     if left[-1] != holders:
         for length, mask in enumerate(left, -1):

@@ -1,8 +1,9 @@
-"""Read the messages of a ZeroMQ peer from the bytes of its connection, within limits.
+"""Reads the messages of a ZeroMQ peer from the bytes of its connection, within limits.
 
-libzmq keeps all parts of a message until the last one has arrived, and none of its options limits
-their sum: an endless message takes all memory. So libzmq only connects (ZMQ_STREAM), and ZMTP 3
-(rfc.zeromq.org/spec/23), with the mechanism NULL, is read here. Engines use no other.
+libzmq keeps all parts of a message until the last part has arrived. None of its options limits
+their sum, so an endless message would take all memory. So libzmq only connects (ZMQ_STREAM), and
+this module reads ZMTP 3 (rfc.zeromq.org/spec/23) with the mechanism NULL, the only one that engines
+use.
 """
 
 from collections.abc import Generator, Sequence
@@ -27,7 +28,7 @@ def greeting(socket_type: bytes) -> bytes:
 
 
 def encode(parts: Sequence[bytes]) -> bytes:
-    """Return a message of short parts as it is sent."""
+    """Return a message of short parts in its wire form."""
     last = len(parts) - 1
     frames = [bytes([_MORE * (at < last), len(part)]) + part for at, part in enumerate(parts)]
     return b"".join(frames)
@@ -35,7 +36,8 @@ def encode(parts: Sequence[bytes]) -> bytes:
 
 def ping() -> bytes:
     """Return a command that the peer's I/O thread answers."""
-    return _command(_PING + bytes(2))  # without a time by which the next one has to come
+    # a time-out of 0: the peer sets no deadline for the next command
+    return _command(_PING + bytes(2))
 
 
 def _command(body: bytes) -> bytes:
@@ -43,13 +45,13 @@ def _command(body: bytes) -> bytes:
 
 
 class Decoder:
-    """The messages in the bytes of one connection; a TransportError if they exceed the limits.
+    """The messages in the bytes of one connection; raises TransportError beyond the limits.
 
-    `is_ready` says that the peer can be sent messages; `pongs` are to be sent to it.
+    `is_ready` says that the peer can receive messages; `pongs` must be sent to it.
     """
 
     def __init__(self, max_bytes: int) -> None:
-        """Make a decoder of messages with a payload of at most `max_bytes`."""
+        """Make a decoder of messages whose payload has at most `max_bytes`."""
         self.is_ready = False
         self.pongs = b""
         self._max_bytes = max_bytes + _HEAD_BYTES
@@ -72,7 +74,7 @@ class Decoder:
         return messages
 
     def _read(self) -> Generator[int, bytes, None]:
-        """Ask for numbers of bytes, and get them."""
+        """A generator that asks for a number of bytes, and is sent them."""
         head = yield _GREETING_BYTES
         if (head[0], head[9], head[12:32]) != (0xFF, 0x7F, _MECHANISM) or head[10] < 3:
             raise TransportError("the peer does not speak ZMTP 3 with the mechanism NULL")
@@ -101,6 +103,7 @@ class Decoder:
         if body.startswith(_READY):
             self.is_ready = True
         elif body.startswith(_PING):
-            self.pongs += _command(_PONG + body[7:23])  # after the time; at most 16 are returned
+            # after the time-out; at most 16 bytes are returned
+            self.pongs += _command(_PONG + body[7:23])
         elif body.startswith(_ERROR):
             raise TransportError("the peer refuses the connection")

@@ -35,7 +35,7 @@ class VideoClip(NamedTuple):
     key: Digest
     recipe: VideoRecipe
     frames: list[Digest]
-    """The key of each selected frame, if they were decoded."""
+    """The key of each selected frame, if the frames were decoded."""
 
 
 class AudioClip(NamedTuple):
@@ -44,7 +44,7 @@ class AudioClip(NamedTuple):
     key: Digest
     recipe: AudioRecipe
     windows: list[Digest]
-    """The key of each window, if the samples were decoded; the last may be shorter."""
+    """The key of each window, if the samples were decoded; the last window may be shorter."""
 
 
 def video(
@@ -62,8 +62,8 @@ def video(
 ) -> VideoClip:
     """Return the key of a video, as bytes or a path, under the recipe of the other arguments.
 
-    By source, the key covers the file's bytes and the recipe; nothing is decoded. By frames, it
-    is the key of the list of the decoded RGB frames, so equal frames of two files have equal keys.
+    By source, the key covers the file's bytes and the recipe, and nothing is decoded. By frames,
+    the key is that of the list of decoded RGB frames: files with equal frames have equal keys.
 
     Args:
         source: The file's bytes, or its path.
@@ -111,7 +111,7 @@ def audio(
 ) -> AudioClip:
     """Return the key of an audio clip, as bytes or a path, under the recipe of the arguments.
 
-    By frames, the key is that of the list of the windows, each a float32 tensor of samples by
+    By frames, the key is that of the list of windows. Each window is a float32 tensor of samples by
     channels.
 
     Args:
@@ -150,16 +150,16 @@ def audio(
 
 
 def _list_key(keys: list[Digest], algorithm: str, tenant: bytes | None) -> Digest:
-    """Return the key of the list of items with these keys (section 5.4 of the spec)."""
+    """Return the key of the list whose items have these keys (section 5.4 of the spec)."""
     content = digest(b"".join(one.bytes for one in keys), algorithm=algorithm)
     return frame("list", "", (len(keys),), content, tenant=tenant)
 
 
 def _open_source(source: Source) -> Buffer:
-    """Return the bytes of a source; a file is mapped, and read by FFmpeg only as a buffer.
+    """Return the bytes of a source. A file is mapped; FFmpeg reads it only as a buffer.
 
-    The file is unmapped with the last view of it: the traceback of an error can have one, and then
-    a map cannot be closed.
+    The file is unmapped with the last view of it. The traceback of an error may hold a view, and
+    then the map cannot be closed.
     """
     if isinstance(source, (bytes, bytearray, memoryview, mmap.mmap)):
         if len(source) == 0:

@@ -1,8 +1,8 @@
-"""The index of a container: its streams, without decoding a frame.
+"""Reads the index of a container: its streams, without decoding a frame.
 
-FFmpeg gets the source as a buffer, so that no path or address in a file is opened, and reads only
-the formats that are listed here: others are playlists of other files. No decoder is allowed: that
-is safer, and FFmpeg would decode the first frames.
+FFmpeg gets the source as a buffer, so it opens no path or address named in a file. It reads only
+the formats listed here, because other formats are playlists of other files. No decoder is allowed:
+that is safer, and otherwise FFmpeg would decode the first frames.
 """
 
 import mmap
@@ -35,11 +35,11 @@ _OPTIONS = {
     "fpsprobesize": "0",
 }
 _NO_DECODER = {"codec_whitelist": "none"}
-# FFmpeg reads 40 packets of Matroska for a time that a decoder would know, which takes longer than
-# the rest. A frame rate that no header declares takes these packets.
+# For a time that a decoder would know, FFmpeg reads 40 packets of Matroska, which takes longer than
+# everything else. A frame rate that no header declares needs these packets.
 _ONE_PACKET = {"max_ts_probe": "0"}
 
-# The sizes of the boxes of MP4 that are visited to find a fragment.
+# The size limit for boxes of MP4 that are searched for a fragment.
 _MAX_BOXES = 10_000
 
 
@@ -47,7 +47,7 @@ _MAX_BOXES = 10_000
 def open_container(
     source: Buffer, *, decoders: bool = False, packets: bool = True
 ) -> Iterator[Any]:
-    """Open a container; errors of FFmpeg become `InputValueError`."""
+    """Open a container; convert FFmpeg's errors to `InputValueError`."""
     try:
         import av  # noqa: PLC0415  (an extra)
     except ImportError as error:
@@ -61,7 +61,7 @@ def open_container(
     except InputError:
         raise
     except (av.FFmpegError, ArithmeticError, ValueError, IndexError, UnicodeError) as error:
-        # The text names no path: the source is a buffer.
+        # The message names no path: the source is a buffer.
         raise InputValueError(f"the media cannot be read: {error}") from error
 
 
@@ -95,8 +95,8 @@ def _video_index(source: Buffer, container: Any, stream: Any) -> VideoIndex:
 def read_audio_index(source: Buffer) -> AudioIndex:
     """Return the index of the first audio stream.
 
-    The samples are counted by the packets and not by what the header declares: a range that is cut
-    off at a false end would have the key of another range.
+    Samples are counted from the packets, not from the header. Otherwise a range that is cut off at
+    a false end would have the key of another range.
     """
     with open_container(source) as container:
         stream = first_stream(container, "audio")
@@ -127,7 +127,7 @@ def first_stream(container: Any, kind: str) -> Any:
 
 
 def _packets(container: Any, stream: Any) -> Iterator[Any]:
-    """Yield the packets of a stream, which have data."""
+    """Yield the packets of a stream that carry data."""
     number = 0
     for packet in container.demux(stream):
         if packet.size:
@@ -138,7 +138,7 @@ def _packets(container: Any, stream: Any) -> Iterator[Any]:
 
 
 def _indexed_frames(source: Buffer, container: Any, stream: Any) -> int | None:
-    """Return the number of frames by the container's own structure, or None if it does not say."""
+    """Return the number of frames by the container's structure, or None if that is not stated."""
     if "mp4" not in container.format.name:
         return None
     entries = stream.index_entries
@@ -147,14 +147,14 @@ def _indexed_frames(source: Buffer, container: Any, stream: Any) -> int | None:
     if len(entries) > MAX_FRAMES:
         raise LimitError(f"the video has more than {MAX_FRAMES} frames")
     for entry in entries:
-        # An edit list discards frames; a truncated file lacks some.
+        # An edit list discards frames, and a truncated file lacks some.
         if entry.is_discard or entry.pos + entry.size > len(source):
             return None
     return len(entries)
 
 
 def _has_fragments(source: Buffer) -> bool:
-    """Return True if an MP4 has frames outside of its index, or boxes that cannot be followed."""
+    """Return True if an MP4 has frames outside its index, or boxes that cannot be followed."""
     view = memoryview(source)
     start = 0
     for _ in range(_MAX_BOXES):
@@ -174,5 +174,5 @@ def _has_fragments(source: Buffer) -> bool:
 
 
 def _skipped_samples(sidedata: bytes) -> int:
-    """Return the samples of a packet that a decoder drops: the padding of an encoder."""
+    """Return how many samples of a packet a decoder drops: the padding of an encoder."""
     return int.from_bytes(sidedata[:4], "little") + int.from_bytes(sidedata[4:8], "little")

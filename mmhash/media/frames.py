@@ -1,7 +1,7 @@
 """Decoded frames and samples of a source under a recipe, one after another.
 
-FFmpeg decodes on one thread: other numbers of threads give the same frames, but a process without
-the right to start threads has no choice.
+FFmpeg decodes with one thread. More threads would give the same frames, but a confined process may
+not start any.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 def decode_video(source: Buffer, recipe: VideoRecipe) -> Iterator[Array]:
-    """Yield the selected frames as RGB: uint8 arrays of height, width and 3."""
+    """Yield the selected frames in RGB, as uint8 arrays of height, width and 3."""
     wanted = iter(recipe.indices)
     following = next(wanted, None)
     with open_container(source, decoders=True) as container:
@@ -34,7 +34,7 @@ def decode_video(source: Buffer, recipe: VideoRecipe) -> Iterator[Array]:
 
 
 def decode_audio(source: Buffer, recipe: AudioRecipe) -> Iterator[Array]:
-    """Yield the samples of the range in pieces: float32 arrays of samples by channels."""
+    """Yield the samples of the range in pieces, as float32 arrays of samples by channels."""
     import av  # noqa: PLC0415  (an extra)
 
     with open_container(source, decoders=True) as container:
@@ -58,12 +58,12 @@ def decode_audio(source: Buffer, recipe: AudioRecipe) -> Iterator[Array]:
 
 def _rgb(picture: Any, size: tuple[int, int] | None) -> Array:
     width, height = size or (picture.width, picture.height)
-    # FFmpeg pads the rows of some sizes.
+    # For some sizes FFmpeg pads the rows.
     return np.ascontiguousarray(picture.to_ndarray(format="rgb24", width=width, height=height))
 
 
 def _cut(piece: Any, start: int, stop: int) -> Any:
-    """Return the samples of a piece from `start` to `stop`, without times."""
+    """Return a piece's samples from `start` to `stop`, without times."""
     import av  # noqa: PLC0415  (an extra)
 
     array = piece.to_ndarray()
@@ -82,7 +82,7 @@ def _arrays(pieces: list[Any], channels: int) -> Iterator[Array]:
 
 
 def _layout(channels: int, stream: Any) -> str:
-    """Return FFmpeg's name of a channel layout."""
+    """Return FFmpeg's name for a channel layout."""
     if channels == stream.channels:
         return str(stream.layout.name)
     if channels > 2:

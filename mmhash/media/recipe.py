@@ -1,7 +1,7 @@
-"""Recipes: the frames or samples that a model gets of a source (docs/spec.md, section 11).
+"""Recipes: which frames or samples of a source a model gets (docs/spec.md, section 11).
 
-A recipe names the selected frames and not the request for them, so that requests for the same
-frames have one key. Nothing here reads media.
+A recipe names the selected frames, not the request for them: requests for the same frames share a
+key. Nothing here reads media.
 """
 
 import struct
@@ -24,14 +24,14 @@ _pack_run = struct.Struct("<3Q").pack
 # Twelve hours at 24 frames per second.
 MAX_FRAMES = 1 << 20
 
-# Of a width, a height, a rate or a number of channels.
+# The limit for a width, a height, a rate or a number of channels.
 MAX_DIMENSION = 1 << 24
 
 Size = tuple[int, int]
 """A width and a height."""
 
 Rational = int | float | Fraction
-"""A rate or a time; a float counts as it is printed, so that 29.97 is 2997/100."""
+"""A rate or a time. A float counts as it is printed: 29.97 means 2997/100."""
 
 
 class VideoIndex(NamedTuple):
@@ -57,9 +57,9 @@ class VideoRecipe(NamedTuple):
 
     indices: Sequence[int]
     size: Size | None = None
-    """None if the frames keep the size of the source."""
+    """None if the frames keep the source's size."""
     decoder: str = ""
-    """The decoder and its version, if the recipe names decoded pixels."""
+    """The decoder and its version, if the recipe is for decoded pixels."""
 
     def canonical(self) -> bytes:
         """Return the bytes that equal recipes share."""
@@ -69,11 +69,11 @@ class VideoRecipe(NamedTuple):
 
 
 class AudioRecipe(NamedTuple):
-    """A range of the samples of an audio stream, and their form."""
+    """A range of an audio stream's samples, and their form."""
 
     start: int
     stop: int
-    """The range in samples of the source, without `stop`."""
+    """The range in samples of the source, excluding `stop`."""
     rate: int
     channels: int
     window: int = 0
@@ -88,7 +88,7 @@ class AudioRecipe(NamedTuple):
 
 
 def recipe_key(source: Digest, recipe: VideoRecipe | AudioRecipe) -> Digest:
-    """Return the key of a source under a recipe, by the source's own key."""
+    """Return the key of a source under a recipe, given the source's own key."""
     preimage = source.bytes + field(recipe.canonical())
     return Digest("blake3", blake3(preimage, derive_key_context=RECIPE_CONTEXT).digest())
 
@@ -119,10 +119,10 @@ def select_video(
     max_frames: int | None = None,
     size: Size | None = None,
 ) -> VideoRecipe:
-    """Return the recipe of the frames that the arguments select; without any, all frames.
+    """Return the recipe for the frames that the arguments select; without any, for all frames.
 
-    With `fps`, frame k is the one that is shown at k / fps seconds. With `count`, the frames are
-    evenly spaced from the first to the last. `max_frames` replaces a longer selection by `count`.
+    With `fps`, frame k is the frame shown at k / fps seconds. With `count`, the frames are evenly
+    spaced from the first to the last. `max_frames` replaces a longer selection by `count`.
     """
     if [fps, count, indices].count(None) < 2:
         raise InputValueError("a recipe takes one of fps, count and indices")
@@ -152,10 +152,10 @@ def select_audio(
     stop: Rational | None = None,
     window: Rational | None = None,
 ) -> AudioRecipe:
-    """Return the recipe of the samples from `start` to `stop`; all times are in seconds.
+    """Return the recipe for the samples from `start` to `stop`; all times are in seconds.
 
-    `window` cuts the samples into windows of that length. By default `rate` and `channels` are
-    those of the source.
+    `window` cuts the samples into windows of that length. `rate` and `channels` default to the
+    source's.
     """
     first = _sample_at(start, "start", index)
     last = index.samples if stop is None else _sample_at(stop, "stop", index)
@@ -223,11 +223,11 @@ def _natural(number: int, name: str, maximum: int) -> int:
 
 
 def _rational(number: Rational, name: str, minimum: int | None = None) -> int | Fraction:
-    """Return a positive number, or one that is at least `minimum`, as it is printed."""
+    """Return a positive number, or one of at least `minimum`, as it is printed."""
     if isinstance(number, bool) or not isinstance(number, (int, float, Fraction)):
         raise InputTypeError(f"{name} is a number, not {type(number).__name__}")
     try:
-        # Not Fraction(float): 29.97 is 2997/100, and the same as the text of a query.
+        # Not Fraction(float): 29.97 means 2997/100, the same as the text in a query.
         exact = Fraction(Decimal(repr(number))) if isinstance(number, float) else number
     except (ValueError, OverflowError) as error:
         raise InputValueError(f"{name} is a finite number") from error

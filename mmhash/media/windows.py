@@ -1,4 +1,4 @@
-"""The digests of the windows of a clip's samples, which are decoded in pieces."""
+"""The digests of the windows of a clip, whose samples are decoded in pieces."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from mmhash.digest import Digest
 
 
 class WindowHasher:
-    """Hashes samples in pieces of any length, cut into windows of `window` samples; 0 is one."""
+    """Hashes samples in pieces of any length, cut into windows of `window` samples; 0 means one."""
 
     def __init__(self, window: int, algorithm: str) -> None:
         self._window = window or 1 << 62
@@ -32,7 +32,7 @@ class WindowHasher:
                 self._hasher, self._open = Hasher(self._algorithm), 0
 
     def contents(self) -> list[tuple[Digest, tuple[int, int]]]:
-        """Return the digest and the shape of each window; the last may be shorter."""
+        """Return the digest and shape of each window; the last window may be shorter."""
         closed = [(digest, (self._window, self._channels)) for digest in self.closed]
         last = [(self._digest(), (self._open, self._channels))] if self._open else []
         return closed + last

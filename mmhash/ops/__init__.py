@@ -16,13 +16,16 @@ __all__ = ["digest", "digests", "normalize_digest"]
 
 
 def digest(x: Tensor, *, algorithm: str = "blake3", dim: int | None = None) -> Tensor:
-    """Return the bytes of `mmhash.digest(x)` on x's device; with `dim=0` a row for each slice."""
+    """Return the bytes of `mmhash.digest(x)` on x's device; with `dim=0`, a row for each slice."""
     result: Tensor = _hashing.digest(x, algorithm=algorithm, dim=dim)
     return result
 
 
 def digests(parts: Sequence[Tensor], *, algorithm: str = "blake3") -> Tensor:
-    """Return a row of bytes for each part; all are on one device, and take one launch there."""
+    """Return a row of bytes per part.
+
+    All parts must be on one device, and take one launch there.
+    """
     rows: Tensor = _hashing.digests(parts, algorithm=algorithm)
     return rows
 
@@ -36,11 +39,11 @@ def normalize_digest(  # noqa: PLR0917  (in the operator's order)
     algorithm: str = "blake3",
     channel_dim: int = 1,
 ) -> tuple[Tensor, Tensor]:
-    """Return features of uint8 pixels and a digest for each image, in one pass over the pixels.
+    """Return features of uint8 pixels and a digest of each image, in one pass over the pixels.
 
-    The features are equal to `((pixels.to(float32) * scale - mean) / std).to(out_dtype)`, bit for
-    bit; without a `scale` there is no multiplication. The batch is dim 0, the channels are dim 1 or
-    the last dim.
+    The features equal `((pixels.to(float32) * scale - mean) / std).to(out_dtype)` bit for bit;
+    without `scale`, nothing is multiplied. The batch is dim 0; the channels are dim 1 or the last
+    dim.
     """
     mean, std = (
         torch.as_tensor(values, dtype=torch.float32, device=pixels.device) for values in (mean, std)

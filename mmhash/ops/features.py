@@ -1,4 +1,4 @@
-"""Features computed on the CPU in blocks, each hashed while it is in the core's cache."""
+"""Computes features on the CPU in blocks, and hashes each block while it is in the core's cache."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -18,23 +18,23 @@ from mmhash.view import bytes_of
 
 T = TypeVar("T")
 
-# Features that a thread computes before it hashes them.
+# How many features a thread computes before hashing them.
 BLOCK = 1 << 18
 
-# If channels are last, their means and deviations are repeated for this many features: otherwise
-# the inner loops would have three steps each.
+# With channels last, means and deviations are repeated for this many features. Otherwise the inner
+# loops would have three steps each.
 _RUN = 4096
 
-# torch splits a longer cast between its own threads. With other work on all cores they wait for
-# one another.
+# torch splits longer casts between its own threads, which wait for each other when all cores are
+# busy.
 _CAST = 32767
 
-# Several shares for each thread, because other work may delay one.
+# Several shares per thread, because other work may delay a thread.
 _SHARES = 4
 
 
 class Rows(NamedTuple):
-    """Pixels as rows, the features of all rows in sequence, and the mean and std of each row."""
+    """Pixels as rows, the features of all rows in sequence, and each row's mean and std."""
 
     pixels: NDArray[np.uint8]
     features: Tensor
@@ -44,7 +44,7 @@ class Rows(NamedTuple):
 
 
 def rows_of(pixels: Tensor, features: Tensor, mean: Tensor, std: Tensor, channel_dim: int) -> Rows:
-    """Arrange contiguous pixels in rows: one for a channel, or for a run if channels are last."""
+    """Arrange contiguous pixels in rows: a row per channel, or per run if channels are last."""
     images = pixels.shape[0]
     channels = pixels.shape[channel_dim]
     in_channel = pixels.numel() // max(images * channels, 1)
@@ -90,13 +90,13 @@ def make(rows: Rows, images: int, scale: float | None, algorithm: Algorithm) -> 
     if images >= threads:
         shares = _share(images, threads, fill_and_hash)
         return as_rows(list(chain.from_iterable(shares)), algorithm)
-    # A digest needs its bytes in order. Hashing afterwards gives all threads work.
+    # A digest needs its bytes in order. Hashing at the end gives all threads work.
     _share(len(rows.pixels), threads, fill)
     return hash_buffers([flat[index * size :][:size] for index in range(images)], algorithm)
 
 
 def _share(count: int, threads: int, work: Callable[[int, int], T]) -> list[T]:
-    """Call `work(start, end)` in threads for shares of `count`."""
+    """Call `work(start, end)` in threads, for shares of `count`."""
     if threads == 1:
         return [work(0, count)]
     shares = min(count, threads * _SHARES)
@@ -127,7 +127,7 @@ def _fill(rows: Rows, first: int, last: int, scale: float | None) -> Iterator[tu
 def _normalize(
     rows: Rows, block: tuple[slice, slice], scale: float | None, out: NDArray[np.float32]
 ) -> None:
-    """Do torch's steps one by one with numpy, which computes each in the calling thread."""
+    """Do torch's steps one by one in numpy, which computes in the calling thread."""
     pixels = rows.pixels[block]
     x = out.reshape(pixels.shape)
     with np.errstate(all="ignore"):
@@ -138,7 +138,8 @@ def _normalize(
         x /= rows.std[block]
 
 
-@torch.inference_mode()  # else another thread could not write a tensor allocated in this mode
+# otherwise another thread could not write to a tensor allocated in this mode
+@torch.inference_mode()
 def _cast(values: Tensor, features: Tensor) -> None:
     for part, out in zip(torch.split(values, _CAST), torch.split(features, _CAST), strict=True):
         out.copy_(part)

@@ -1,7 +1,7 @@
-"""The operators `mmhash::digest` and `mmhash::digests`: results of mmhash.digest as a tensor.
+"""The operators `mmhash::digest` and `mmhash::digests`: results of mmhash.digest as tensors.
 
-The result is on the device of the input. On a GPU each call is one launch on the current stream;
-the host does not wait for it.
+The result is on the device of the input. On a GPU each call is one launch on the current stream,
+and the host does not wait.
 """
 
 from collections.abc import Sequence
@@ -21,15 +21,15 @@ from mmhash.view import view_of
 if TYPE_CHECKING:
     from mmhash.states import FlatBuffer
 
-# A recorded launch would share its scratch memory and ticket with later launches.
+# A captured launch would share its scratch memory and ticket with later launches.
 TAGS = (torch.Tag.cudagraph_unsafe,)
 
-_DEVICE_DIGEST_SIZE = 32  # that a kernel writes for each segment, even if a digest is shorter
+_DEVICE_DIGEST_SIZE = 32  # what a kernel writes per segment, even if a digest is shorter
 
 
 @torch.library.custom_op("mmhash::digest", mutates_args=(), tags=TAGS)
 def digest(x: Tensor, *, algorithm: str = "blake3", dim: int | None = None) -> Tensor:
-    """Return the digest of `x`, or with `dim=0` one for each of its slices."""
+    """Return the digest of `x`, or with `dim=0` a digest per slice."""
     chosen = check_algorithm(algorithm)
     if dim is None:
         return _hash([x], chosen)[0]
@@ -52,7 +52,7 @@ def _(x: Tensor, *, algorithm: str = "blake3", dim: int | None = None) -> Tensor
 
 @torch.library.custom_op("mmhash::digests", mutates_args=(), tags=TAGS)
 def digests(parts: Sequence[Tensor], *, algorithm: str = "blake3") -> Tensor:
-    """Return a row for each part, its digest; all parts are on one device."""
+    """Return a digest per part as a row; all parts must be on one device."""
     _check_parts(parts)
     return _hash(parts, check_algorithm(algorithm))
 

@@ -9,14 +9,15 @@ from mmhash.cpu import cpu_count, hash_raw
 from mmhash.digest import DIGEST_SIZE, Algorithm
 from mmhash.states import FlatBuffer
 
-# Each call starts its threads, so a thread needs this much to hash.
+# Each call starts threads, so each thread needs at least this much to hash.
 SHARE = 1 << 20
 
 
 def hash_buffers(buffers: Sequence[FlatBuffer], algorithm: Algorithm) -> torch.Tensor:
-    """Return a row for each buffer, its digest."""
+    """Return the digest of each buffer as a row."""
     threads = min(cpu_count(), sum(map(len, buffers)) // SHARE)
-    if threads <= 1 or len(buffers) < threads:  # each has work for all cores, or none has
+    # either each buffer has work for all cores, or none has
+    if threads <= 1 or len(buffers) < threads:
         digests = [hash_raw(buffer, algorithm) for buffer in buffers]
     else:
         with ThreadPoolExecutor(threads) as pool:
@@ -25,7 +26,7 @@ def hash_buffers(buffers: Sequence[FlatBuffer], algorithm: Algorithm) -> torch.T
 
 
 def as_rows(digests: Sequence[bytes], algorithm: Algorithm) -> torch.Tensor:
-    """Return digests as a tensor with a row for each."""
+    """Return digests as a tensor with a row per digest."""
     rows = torch.empty(len(digests), DIGEST_SIZE[algorithm], dtype=torch.uint8)
     rows.view(-1).numpy().data[:] = b"".join(digests)
     return rows

@@ -1,7 +1,7 @@
-"""The operator `mmhash::normalize_digest`: features of pixels, and the digest of each image's.
+"""The operator `mmhash::normalize_digest`: features of images, and a digest of each one's.
 
-On the CPU a block of features is hashed while it is in the cache; on a GPU one kernel computes and
-hashes the features.
+On the CPU, each block of features is hashed while it is in the cache. On a GPU, one kernel computes
+and hashes the features.
 """
 
 import mmap
@@ -16,8 +16,8 @@ from mmhash.ops.hashing import TAGS
 
 OUT_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
-# From this size on, glibc returns freed memory to the system at once, and each new allocation has a
-# page fault for every 4 KiB. Pages of 2 MiB are written in half the time.
+# From this size on, glibc returns freed memory to the system at once, and each new allocation
+# faults page by page. Pages of 2 MiB are much faster to write.
 _HUGE_FROM = 32 << 20
 
 
@@ -31,7 +31,7 @@ def normalize_digest(  # noqa: PLR0917  (an operator's schema)
     algorithm: str = "blake3",
     channel_dim: int = 1,
 ) -> tuple[Tensor, Tensor]:
-    """Return `((pixels.to(float32) * scale - mean) / std).to(out_dtype)` and each image's digest.
+    """Return `((pixels.to(float32) * scale - mean) / std).to(out_dtype)` and a digest per image.
 
     `mean` and `std` have one float32 for each channel, in any shape.
     """

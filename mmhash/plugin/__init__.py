@@ -1,8 +1,8 @@
-"""mmhash inside an engine: SGLang and vLLM call these functions by entry points.
+"""mmhash inside an engine: SGLang and vLLM call these functions through entry points.
 
-Installing the library changes nothing by itself: the variable MMHASH_PLUGIN says what to switch on.
-Any of `keys`, `guard` and `features` may be named, separated by commas. Without it, no other module
-of the library is imported.
+Installing the library changes nothing by itself. The variable MMHASH_PLUGIN says what to switch on:
+any of `keys`, `guard` and `features`, separated by commas. Without the variable, no other module of
+the library is imported.
 """
 
 import logging
@@ -31,7 +31,7 @@ def register_in_vllm() -> None:
 
 
 def chosen(engine: str) -> frozenset[str]:
-    """Return what MMHASH_PLUGIN switches on; end the engine if the variable is misspelled."""
+    """Return what MMHASH_PLUGIN switches on; exit the engine if the variable is misspelled."""
     text = os.environ.get(VARIABLE, "")
     names = frozenset(filter(None, (name.strip() for name in text.split(","))))
     if unknown := sorted(names.difference(FEATURES)):

@@ -1,4 +1,4 @@
-"""Steps of the plugin that must never cost a request."""
+"""Steps of the plugin whose failure must never cost a request."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -9,13 +9,13 @@ Result = TypeVar("Result")
 
 
 class Attempt:
-    """Runs the plugin's steps: one that fails leaves the request as the engine has it."""
+    """Runs steps of the plugin. If a step fails, the request stays as the engine has it."""
 
     def __init__(self) -> None:
         self._logged: set[type[Exception]] = set()
 
     def note(self, error: Exception) -> None:
-        """Log an error, once for each kind."""
+        """Log each kind of error once."""
         if type(error) not in self._logged:
             self._logged.add(type(error))
             logger.error(
@@ -23,7 +23,7 @@ class Attempt:
             )
 
     def run(self, step: Callable[..., Result], *arguments: Any) -> Result | None:
-        """Return what the step returns, or None if it fails."""
+        """Return the step's result, or None if the step fails."""
         try:
             return step(*arguments)
         except Exception as error:  # noqa: BLE001  (the engine goes on without the plugin)

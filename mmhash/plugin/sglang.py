@@ -1,7 +1,7 @@
 """SGLang: names media by the keys of their files, and hashes features in the tokenizer.
 
-`TokenizerManager._tokenize_one_request` is the place that every route and every embedded engine
-passes. What its processor returns are the items whose hash and pad values name pages.
+Every route and every embedded engine passes `TokenizerManager._tokenize_one_request`. Its processor
+returns the items whose hashes and pad values name pages.
 """
 
 import asyncio
@@ -23,20 +23,20 @@ _MANAGER = "sglang.srt.managers.tokenizer_manager.TokenizerManager"
 
 _CHECK = "sglang.srt.server_args.ServerArgs.check_server_args"
 
-# Members of a media object that identify it, or are its content.
+# Members of a media object that identify it, or hold its content.
 _NOT_OPTIONS = frozenset({"url", "content_hash", "type", "format", "image", "video", "audio"})
 
-# By these members a media object names its own content.
+# Members with which a media object names its own content.
 _NAMES = ("hash", "pad_value", "pad_values", "identity", "content_hash")
 
-# Two jobs use two cores; more would take them from the tokenizer.
+# Two jobs use two cores; more would take cores from the tokenizer.
 _THREADS = 2
 
-# Files are fetched as well: slow hosts must not keep the media of other requests waiting.
+# Fetching files shares these threads: slow hosts must not delay other requests' media.
 _FILE_THREADS = 16
 
 Names = dict[str, list[Digest | None]]
-"""The key of each item of a request, by modality; None if the item has no file."""
+"""The key of each item of a request by modality; None for an item without a file."""
 
 
 def register(features: frozenset[str]) -> None:
@@ -68,9 +68,9 @@ class Plugin:
         self._file_threads = ThreadPoolExecutor(_FILE_THREADS, thread_name_prefix="mmhash-files")
 
     def check_processes(self, server_args: Any) -> None:
-        """Refuse the guard if tokenizers are processes of their own, where SGLang loads no plugins.
+        """Refuse the guard if tokenizers are separate processes, where SGLang loads no plugins.
 
-        Without the guard, it is only logged that the plugin is off.
+        Without the guard, only log that the plugin is off.
         """
         if getattr(server_args, "tokenizer_worker_num", 1) == 1:
             return
@@ -82,16 +82,16 @@ class Plugin:
         logger.warning("mmhash is off: with --tokenizer-worker-num SGLang loads it in no tokenizer")
 
     def announce(self, *_: Any) -> None:
-        """Have the HTTP server answer `GET /mmhash`: a gateway asks whose names pages have."""
+        """Make the HTTP server answer `GET /mmhash`: gateways ask whose names pages have."""
         server = sys.modules.get("sglang.srt.entrypoints.http_server")
-        if server is not None:  # no engine embedded in Python
+        if server is not None:  # an engine embedded in Python has no server
             facts = {"version": mmhash.__version__, "features": sorted(self._features)}
             server.app.get("/mmhash")(lambda: facts)
 
     async def tokenize(
         self, original: Callable[[Any, Any], Awaitable[Any]], manager: Any, request: Any
     ) -> Any:
-        """Tokenize a request, with its media named."""
+        """Tokenize a request after naming its media."""
         names = self._take_hashes(request) if "guard" in self._features else {}
         if request.contains_mm_input():
             has_names = names or getattr(request, "mm_hashes", None)
@@ -108,9 +108,9 @@ class Plugin:
         return await loop.run_in_executor(threads, self._attempt.run, step, *arguments)
 
     def _take_hashes(self, request: Any) -> Names:
-        """Take the hashes that the caller names out of a request; return the keys of valid tags.
+        """Remove the caller's hashes from a request; return the keys of valid tags.
 
-        SGLang itself would end with `mm_hashes` for a model that pads its prompt in the tokenizer.
+        With `mm_hashes`, SGLang itself would fail for models that pad prompts in the tokenizer.
         """
         given = getattr(request, "mm_hashes", None)
         for member in ("mm_hashes", "mm_content_hashes"):
@@ -122,7 +122,7 @@ class Plugin:
         return {"image": [*keys]} if keys else {}
 
     def _wrap(self, processor: Any) -> None:
-        """Have the items of a processor named as soon as they exist: all models pass here."""
+        """Name a processor's items as soon as they exist; all models pass here."""
         original = processor.process_mm_data_async
         if getattr(original, "is_mmhash", False):
             return
@@ -132,7 +132,7 @@ class Plugin:
             names = getattr(named.get("request_obj"), "_mmhash_names", None) or {}
             items = [one for one in getattr(result, "mm_items", None) or () if _is_item(one)]
             if names and getattr(result, "padded_input_ids", None) is not None:
-                result.padded_input_ids = None  # by the items' own hashes: the scheduler pads anew
+                result.padded_input_ids = None  # by the items' own hashes: the scheduler pads again
             self._attempt.run(set_names, items, names)
             if "features" in self._features:
                 await self._hash_features([item for item in items if item.hash is None])
@@ -142,16 +142,16 @@ class Plugin:
         processor.process_mm_data_async = process
 
     async def _hash_features(self, items: list[Any]) -> None:
-        """Hash items without a file, here instead of in the scheduler."""
+        """Hash items without a file here instead of in the scheduler."""
         if items:
             step = name_features if "keys" in self._features else set_pad_values
             await self._run(self._threads, step, items)
 
 
 def name_media(request: Any) -> Names:
-    """Return the keys of a request's media, which from now on carries its content."""
+    """Return the keys of a request's media, and put the content into the request."""
     given = {name: getattr(request, name, None) for name in SGLANG_OPTIONS}
-    common = {name: value for name, value in given.items() if value}  # the defaults are false
+    common = {name: value for name, value in given.items() if value}  # by default these are false
     if _are_images(common.get("modalities")):
         del common["modalities"]
     names: Names = {}
@@ -176,7 +176,7 @@ def name_media(request: Any) -> Names:
 def set_names(items: Iterable[Any], names: Names) -> None:
     """Give each item the hash of its file.
 
-    A model that makes several items of a file, or one of several files, keeps its own hashes.
+    A model that makes several items of a file, or one item of several files, keeps its own hashes.
     """
     by_modality: dict[str, list[Any]] = {}
     for item in items:
@@ -190,7 +190,7 @@ def set_names(items: Iterable[Any], names: Names) -> None:
 
 
 def name_features(items: list[Any]) -> None:
-    """Name items by the keys of their features, all in one launch for each device."""
+    """Name items by the keys of their features, with one launch per device."""
     contents = [
         item.feature if item.feature is not None else item.precomputed_embeddings for item in items
     ]
@@ -199,7 +199,7 @@ def name_features(items: list[Any]) -> None:
 
 
 def set_pad_values(items: list[Any]) -> None:
-    """Have the engine compute its own hashes, in this thread."""
+    """Let the engine compute its own hashes, in this thread."""
     for item in items:
         item.set_pad_value()
 
@@ -212,7 +212,7 @@ def _are_images(modalities: Any) -> bool:
 
 
 def _content_of(entry: Any, modality: str) -> bytes | None:
-    """Return the encoded bytes of media as the engine would read them; None if it has none."""
+    """Return the encoded bytes of media as the engine would read them, or None if it has none."""
     source = getattr(entry, "url", entry)
     if isinstance(source, dict):
         source = None if "format" in source else source.get("url") or source.get(modality)
@@ -227,7 +227,7 @@ def _content_of(entry: Any, modality: str) -> bytes | None:
 
 
 def _with_content(entry: Any, content: bytes) -> Any:
-    """Return media with its content in place of the URL: the engine does not fetch it again."""
+    """Return media with its content instead of the URL, so the engine does not fetch it again."""
     if dataclasses.is_dataclass(entry) and not isinstance(entry, type):
         return dataclasses.replace(entry, url=content)
     if isinstance(entry, dict):
@@ -236,7 +236,7 @@ def _with_content(entry: Any, content: bytes) -> Any:
 
 
 def _options_of(entry: Any) -> dict[str, Any]:
-    """Return the options of one of the media that are not the engine's defaults."""
+    """Return the processing options of an item that differ from the engine's defaults."""
     if dataclasses.is_dataclass(entry) and not isinstance(entry, type):
         fields = {
             each.name: getattr(entry, each.name)

@@ -1,4 +1,4 @@
-"""Tags in place of hashes: how a gateway names content through the guard."""
+"""Tags instead of hashes: how a gateway names content through the guard."""
 
 import os
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ _TENANT = "MMHASH_GUARD_TENANT"
 
 
 class Tags:
-    """The tags that the guard accepts in place of a hash."""
+    """The tags that the guard accepts instead of a hash."""
 
     def __init__(self, engine: str) -> None:
         self._engine = engine
@@ -24,7 +24,7 @@ class Tags:
         self._tenant = os.environ.get(_TENANT) or None
 
     def key_of(self, value: Any) -> Digest | None:
-        """Return the key that a tag authenticates, or None if the value is no valid tag."""
+        """Return the key that a tag authenticates, or None if the value is not a valid tag."""
         if not isinstance(value, str) or not self._secrets:
             return None
         try:
@@ -33,7 +33,7 @@ class Tags:
             return None
 
     def keys_of(self, values: Iterable[Any]) -> list[Digest]:
-        """Return the keys of a list of tags, or none if one of them is not valid."""
+        """Return the keys of a list of tags, or no keys if any tag is invalid."""
         keys = [self.key_of(value) for value in values]
         found = [key for key in keys if key is not None]
         return found if len(found) == len(keys) else []

@@ -1,8 +1,8 @@
 """vLLM: names media by the keys of their files where the caller gives no uuid.
 
-`ProcessorInputs.get_mm_hashes` is the place where an item gets its identifier, on every route and
-in an engine embedded in Python. An identifier set here counts as a caller's uuid does: vLLM hashes
-it again with a request's processing options.
+An item gets its identifier in `ProcessorInputs.get_mm_hashes`, on every route and in an engine
+embedded in Python. An identifier set here counts like a caller's uuid: vLLM hashes it again with a
+request's processing options.
 """
 
 import sys
@@ -38,7 +38,7 @@ class Plugin:
         self._tags = Tags("vllm")
 
     def wrap_get_mm_hashes(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the engine's method with the uuids of its inputs replaced first."""
+        """Return the engine's method, which first replaces the uuids of its inputs."""
 
         @wraps(original)
         def get_mm_hashes(inputs: Any, *arguments: Any, **named: Any) -> Any:
@@ -74,13 +74,14 @@ def name_media(inputs: Any) -> None:
 
 
 def _close_token_route() -> None:
-    """Refuse features on /inference/v1/generate: their hashes reach the cache as they came."""
+    """Refuse features on /inference/v1/generate: their hashes would reach the cache unchecked."""
     package = "vllm.entrypoints.scale_out.token_in_token_out"
     try:
         import_module(f"{package}.mm_features")
-    except ImportError:  # a release without this route
+    except ImportError:  # this release has no such route
         return
-    for module in ("mm_features", "serving"):  # the second one has the name by an import
+    # the second module imported the function under that name
+    for module in ("mm_features", "serving"):
         if found := sys.modules.get(f"{package}.{module}"):
             found.mm_kwargs_from_features = _refuse_features  # type: ignore[attr-defined]
 

@@ -1,6 +1,6 @@
 """Features that are passed by handle and hashed in place.
 
-Nothing here imports torch or loads a driver before bytes are read.
+Until bytes are read, nothing here imports torch or loads a driver.
 """
 
 from mmhash.transport.cuda_pool import FeaturePool

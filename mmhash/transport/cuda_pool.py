@@ -1,9 +1,9 @@
-"""A pool of GPU memory of fixed size, leased in slices to features for other processes.
+"""A fixed pool of GPU memory, leased in slices to features for other processes.
 
-The producer's stream copies a feature and then writes a word in host memory, which the consumer
-polls. So the producer never waits. With an event shared between processes the consumer would need
-a context on the producer's device; with the word it needs none, can time out, and notices when the
-producer has exited.
+The producer's stream copies a feature, then writes a word in host memory that the consumer polls.
+So the producer never waits. An event shared between processes would force the consumer to create a
+context on the producer's device. With the word, the consumer needs no context, can time out, and
+notices when the producer has exited.
 """
 
 import ctypes
@@ -32,10 +32,10 @@ _PAGE = 2 << 20
 
 
 class FeaturePool:
-    """Memory of one GPU, leased to features in slices; a process needs one for each device.
+    """Memory of one GPU, leased to features in slices; a process needs one pool per device.
 
-    A lease ends when each of `consumers` processes has closed the feature that it opened. A lease
-    older than `timeout_s` is revoked when its room is needed.
+    A lease ends once each of `consumers` processes has closed the feature that it opened. A lease
+    older than `timeout_s` is revoked when the pool needs its room.
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class FeaturePool:
     def lease(self, tensor: "torch.Tensor") -> IpcTensor | SharedTensor:
         """Copy a tensor of this GPU into a slice, queued on torch's current stream.
 
-        This does not wait. If no slice is free, the tensor is copied to host memory instead, which
-        waits for the current stream.
+        Does not wait. If no slice is free, the tensor is copied to host memory instead, which waits
+        for the current stream.
         """
         ipc_driver.check_process(self._owner)
         if not is_tensor(tensor):
@@ -108,7 +108,8 @@ class FeaturePool:
         try:
             queue_copy(content.nbytes)
         except BaseException:
-            # The copy may be queued without its word: then no consumer would learn that it is done.
+            # The copy may be queued without its word, and then no consumer would learn that it is
+            # done.
             queue_copy(0)
             raise
         return producer_tensor(handle, self.device)
@@ -132,7 +133,7 @@ class _Owned(NamedTuple):
 
 
 def _free(owner: int, ledger: Ledger, owned: _Owned) -> None:
-    if os.getpid() != owner:  # a forked child leaves the parent's device alone
+    if os.getpid() != owner:  # a forked child must not touch the parent's device
         return
     ledger.close()
     mappings.remove_own(ledger.layout, owned.device)

@@ -1,7 +1,7 @@
-"""Slices of another process's GPU memory, mapped for this process's device when they are read.
+"""Slices of another process's GPU memory, mapped for this process's device on reading.
 
-The handle names no device: the driver maps the memory of any device for the current one, with peer
-access, so that no context is created on the producer's.
+The handle names no device. The driver maps memory of any device for the current device, with peer
+access, so no context is created on the producer's device.
 """
 
 import os
@@ -36,13 +36,13 @@ class IpcTensor(Feature["_IpcBacking"]):
     def open(cls, handle: object, *, device: int | None = None, consumer: int = 0) -> Self:
         """Open a feature by its handle; nothing is mapped before its bytes are read.
 
-        `device` reads it, by default the current one at the first read. `consumer` is this
-        process's number among the consumers of the pool.
+        `device` reads the feature, by default the device that is current at the first read.
+        `consumer` is this process's number among the pool's consumers.
         """
         return cls(_IpcBacking(parse(handle, "cuda_ipc"), device, consumer))
 
     def reconstruct(self, device: Any = None) -> "torch.Tensor":
-        """Return a copy in torch's own memory; the lease may end afterwards."""
+        """Return a copy in torch's own memory, which outlives the lease."""
         import torch  # noqa: PLC0415  (only for a tensor)
 
         wanted = torch.device("cuda" if device is None else device)
@@ -56,14 +56,14 @@ class IpcTensor(Feature["_IpcBacking"]):
     def borrow(self) -> "Iterator[torch.Tensor]":
         """Yield the tensor in place.
 
-        At the end of the block the current stream is synchronized. If the lease ended before that,
-        the bytes that were read may be another feature's: a TransportError is raised.
+        At the end of the block the current stream is synchronized. If the lease ended earlier, the
+        bytes read may belong to another feature, so a TransportError is raised.
         """
         import torch  # noqa: PLC0415  (only for a tensor)
 
         address = self._backing.address() + self._start
         device = torch.device("cuda", self._backing.device)
-        # From only a pointer torch would look up the device of the memory, and use that one.
+        # Given only a pointer, torch would look up the device of the memory and use that device.
         storage = torch._C._construct_storage_from_data_pointer(address, device, self.nbytes)
         flat = torch.empty(0, dtype=torch.uint8, device=device).set_(storage)
         yield flat.view(getattr(torch, self.dtype)).reshape(self.shape)
@@ -114,11 +114,11 @@ class _IpcBacking:
             self._device = device
 
     def address(self) -> int:
-        """Return the feature's address, once its copy is done; raise if its lease has ended."""
+        """Return the feature's address once its copy is done; raise if the lease has ended."""
         if self._closed:
             raise TransportError("the feature was closed")
         if self._mapping is None:
-            # Without a lock: two threads find one mapping.
+            # No lock: two threads would find the same mapping.
             self.lease.check_range(self.handle.offset, self.handle.nbytes)
             self.lease.wait_ready(READY_TIMEOUT_S)
             self._mapping = mappings.hold(self.lease.layout, self.device, self)
@@ -152,12 +152,12 @@ class _Mapping:
 
 
 class _Mappings:
-    """The memory of each pool, mapped once for a device and kept for the next handle."""
+    """The memory of each pool, mapped once per device and kept for later handles."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._mappings: dict[tuple[str, int], _Mapping] = {}  # by ledger and device
-        self.opened = 0  # the number of mappings that the driver has made
+        self.opened = 0  # how many mappings the driver has made
 
     def hold(self, layout: Layout, device: int, user: _IpcBacking) -> _Mapping:
         """Return the mapping of a pool, which is kept while it has users."""
@@ -176,7 +176,7 @@ class _Mappings:
             return mapping
 
     def add_own(self, layout: Layout, device: int, base: int) -> None:
-        """Register a pool of this process: the driver does not map it twice."""
+        """Register a pool of this process, because the driver does not map it twice."""
         with self._lock:
             mapping = _Mapping(layout, device, base, False)
             self._mappings[layout.name, device] = mapping

@@ -1,4 +1,4 @@
-"""The base of all features behind a handle: the shape is known, the bytes are opened when read."""
+"""The base of all features behind a handle: the shape is known, the bytes open on reading."""
 
 from abc import ABC, abstractmethod
 from math import prod
@@ -26,17 +26,17 @@ B = TypeVar("B", bound=Backing)
 
 
 class Feature(ABC, Generic[B]):
-    """A tensor, or plain bytes, behind a handle; slices of it share its memory."""
+    """A tensor or plain bytes behind a handle; slices share its memory."""
 
     def __init__(self, backing: B) -> None:
         self._backing = backing
-        self._start = 0  # of this slice in the whole feature, in bytes
+        self._start = 0  # where this slice begins in the whole feature, in bytes
         self.shape = backing.handle.shape
         self.nbytes = backing.handle.nbytes
 
     @property
     def kind(self) -> Kind:
-        """Its kind in a key."""
+        """The kind that its key covers."""
         return "tensor" if self._backing.handle.dtype else "bytes"
 
     @property
@@ -45,7 +45,7 @@ class Feature(ABC, Generic[B]):
         return self._backing.handle.dtype
 
     def handle(self) -> dict[str, Any]:
-        """Return the dict, valid JSON, by which another process opens it."""
+        """Return a dict of valid JSON with which another process can open the feature."""
         whole = self._backing.handle
         part = whole._replace(
             offset=whole.offset + self._start,
@@ -98,12 +98,12 @@ class Feature(ABC, Generic[B]):
         """Open a feature by its handle; nothing is mapped before its bytes are read."""
 
     def close(self) -> None:
-        """Release it, the whole that it is a slice of, and all other slices; idempotent."""
+        """Release the feature, the whole it is a slice of, and all other slices; idempotent."""
         self._backing.close()
 
     @abstractmethod
     def reconstruct(self, device: Any) -> "torch.Tensor":
-        """Return a torch tensor of it on a device of this process."""
+        """Return the feature as a torch tensor on a device of this process."""
 
     @abstractmethod
     def __mmhash_view__(self) -> View: ...

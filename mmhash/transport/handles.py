@@ -17,7 +17,7 @@ Transport = Literal["shm", "cuda_ipc"]
 
 
 class Grant(NamedTuple):
-    """A lease: the segment of the pool's ledger, the slot in it, and the slot's generation."""
+    """A lease: the ledger's segment, the slot in the ledger, and the slot's generation."""
 
     name: str
     slot: int
@@ -25,7 +25,7 @@ class Grant(NamedTuple):
 
 
 class Handle(NamedTuple):
-    """A parsed handle. Plain bytes have no dtype and shape, and slices of GPU memory no name."""
+    """A parsed handle. Plain bytes have no dtype or shape; slices of GPU memory have no name."""
 
     transport: Transport
     name: str
@@ -50,7 +50,7 @@ class Handle(NamedTuple):
 
 @cache
 def host() -> str:
-    """Return the boot id of this host; a container has that of its host."""
+    """Return the boot id of this host, which its containers share."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:

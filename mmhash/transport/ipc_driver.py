@@ -1,4 +1,4 @@
-"""The driver calls for sharing GPU memory between processes; the rest are in mmhash.cuda."""
+"""The driver calls for sharing GPU memory between processes; mmhash.cuda has the others."""
 
 import ctypes
 import os
@@ -17,7 +17,7 @@ _PORTABLE_MAPPED = 3
 
 
 class _IpcMemHandle(ctypes.Structure):
-    """CUipcMemHandle, which the driver takes by value."""
+    """CUipcMemHandle, passed to the driver by value."""
 
     _fields_ = (("reserved", ctypes.c_ubyte * MEMORY_SIZE),)
 
@@ -64,7 +64,7 @@ def _on(device: int) -> Iterator[None]:
 
 
 def check_process(process: int) -> None:
-    """Raise if the GPU memory belongs to a process that this one was forked from."""
+    """Raise if the GPU memory belongs to the process that this process was forked from."""
     if process != os.getpid():
         raise DeviceError(
             "the GPU memory belongs to the process that this one was forked from, and CUDA does"
@@ -73,14 +73,14 @@ def check_process(process: int) -> None:
 
 
 def current_device() -> int:
-    """Return torch's current device, or the first one if torch is not imported."""
+    """Return torch's current device, or the first device if torch is not imported."""
     driver()  # raises if there is none
     torch = sys.modules.get("torch")
     return torch.cuda.current_device() if torch is not None and torch.cuda.is_available() else 0
 
 
 def allocate(device: int, nbytes: int) -> tuple[int, bytes]:
-    """Allocate memory of a device; return its address and its handle for other processes."""
+    """Allocate memory of a device; return its address and a handle for other processes."""
     memory = _IpcMemHandle()
     with _on(device):
         address = driver().allocate(nbytes)
@@ -93,13 +93,13 @@ def allocate(device: int, nbytes: int) -> tuple[int, bytes]:
 
 
 def free(device: int, address: int) -> None:
-    """Free memory of allocate()."""
+    """Free memory from allocate()."""
     with _on(device):
         _call("cuMemFree_v2", address)
 
 
 def open_memory(device: int, memory: bytes) -> int:
-    """Map another process's memory, of any device, for a device of this process."""
+    """Map another process's memory, on any device, for a device of this process."""
     address = ctypes.c_uint64()
     with _on(device):
         _call(
@@ -118,7 +118,7 @@ def close_memory(device: int, address: int) -> None:
 
 
 def register(device: int, address: int, nbytes: int) -> int:
-    """Let a device write to host memory of this process; return its address on the device."""
+    """Let a device write to host memory of this process; return the address on the device."""
     mapped = ctypes.c_uint64()
     with _on(device):
         _call("cuMemHostRegister_v2", address, nbytes, _PORTABLE_MAPPED)
@@ -135,7 +135,7 @@ def unregister(device: int, address: int) -> None:
 def copy_then_write(
     device: int, stream: int, *, destination: int, source: int, nbytes: int, word: int, value: int
 ) -> None:
-    """Queue a copy on a stream, and after it the write of a word that shows it is done."""
+    """Queue a copy on a stream, followed by the write of a word that shows the copy is done."""
     with _on(device):
         if nbytes:
             _call("cuMemcpyDtoDAsync_v2", destination, source, nbytes, stream)

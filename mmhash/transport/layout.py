@@ -1,9 +1,9 @@
-"""The layout of a ledger: a small segment with the leases of a pool.
+"""The layout of a ledger: a small segment that lists the leases of a pool.
 
-A slot is a lease. The producer writes the range of its slice and a generation number. The device
-writes the generation to the slot's ready word when the copy is done, and each consumer to a word of
-its own when it has released the slice. A word with another generation belongs to another lease, so
-a late write of an expired lease has no effect, and no two processes write the same word.
+A slot is a lease. The producer writes the range of its slice and a generation number. When the copy
+is done, the device writes the generation to the slot's ready word. Each consumer writes it to a
+word of its own when it has released the slice. A word with another generation belongs to another
+lease, so a late write for an expired lease has no effect. No two processes write the same word.
 """
 
 import mmap
@@ -15,19 +15,19 @@ from mmhash.errors import TransportError
 MAX_SLOTS = 4096
 MAX_CONSUMERS = 64
 ALIGNMENT = 512
-# Bytes of the reference to the pool's memory: the driver's handle, or a segment's name.
+# Bytes for the reference to the pool's memory: the driver's handle, or a segment's name.
 MEMORY_SIZE = 64
 
 MAGIC = b"mmhpool1"
 HEADER = struct.Struct(f"<8sIIQ{MEMORY_SIZE}s")
 SLOTS_OFFSET = 128
-_LINE = 64  # each slot starts a new cache line
+_LINE = 64  # each slot starts on a new cache line
 SLOT = struct.Struct("<IIQQ")  # generation, ready, offset, nbytes; then the consumers' words
 ACKNOWLEDGED_OFFSET = SLOT.size
 
 
 def slot_size(consumers: int) -> int:
-    """Return the bytes of a slot, in whole cache lines."""
+    """Return the bytes of a slot in whole cache lines."""
     return (ACKNOWLEDGED_OFFSET + 4 * consumers + _LINE - 1) // _LINE * _LINE
 
 
@@ -42,7 +42,7 @@ class Layout(NamedTuple):
 
     @classmethod
     def parse(cls, name: str, ledger: mmap.mmap) -> Self:
-        """Read the header of a ledger; raise if it is none."""
+        """Read the header of a ledger; raise if the segment is not a ledger."""
         if len(ledger) >= SLOTS_OFFSET:
             magic, slots, consumers, nbytes, memory = HEADER.unpack_from(ledger)
             if magic == MAGIC and len(ledger) == SLOTS_OFFSET + slots * slot_size(consumers):
@@ -54,7 +54,7 @@ class Layout(NamedTuple):
         return SLOTS_OFFSET + slot * slot_size(self.consumers)
 
     def is_pool_segment(self, name: str) -> bool:
-        """Return True if the pool's memory is the segment of that name."""
+        """Return True if the segment of that name is the pool's memory."""
         return self.memory.rstrip(b"\0") == name.encode()
 
     def ready_offset(self, slot: int) -> int:

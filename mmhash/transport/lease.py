@@ -1,4 +1,4 @@
-"""The consumer's side of a lease: it checks the ledger, and acknowledges the slice."""
+"""The consumer's side of a lease: checks the ledger and acknowledges the slice."""
 
 import time
 import weakref
@@ -8,7 +8,7 @@ from mmhash.transport.handles import Grant
 from mmhash.transport.layout import ACKNOWLEDGED_OFFSET, SLOT, Layout
 from mmhash.transport.segments import has_owner, map_shared
 
-# A reader polls the ready word at this interval, and its owner's process every so many polls.
+# A reader polls the ready word at this interval, and its owner's process every few polls.
 _POLL_S = 50e-6
 _OWNER_POLLS = 200
 
@@ -20,11 +20,11 @@ class _OpenLedger:
         mapping = map_shared(name)
         self.layout = Layout.parse(name, mapping)
         self._mapping = mapping
-        # One store for a word, where struct would write byte by byte.
+        # A single store per word; struct would write byte by byte.
         self._words = memoryview(mapping).cast("I")
 
     def slot(self, slot: int) -> tuple[int, int, int, int]:
-        """Return generation, ready word, offset and length of a slot."""
+        """Return the generation, ready word, offset and length of a slot."""
         return SLOT.unpack_from(self._mapping, self.layout.slot_offset(slot))
 
     def acknowledge(self, slot: int, consumer: int, generation: int) -> None:
@@ -33,7 +33,7 @@ class _OpenLedger:
         self._words[offset // 4 + consumer] = generation
 
 
-# Opened once for all leases. Two threads may open one: that is only slower.
+# Opened once for all leases. Two threads may both open it, which is only slower.
 _ledgers: weakref.WeakValueDictionary[str, _OpenLedger] = weakref.WeakValueDictionary()
 
 
@@ -47,15 +47,15 @@ class Lease:
 
     @property
     def layout(self) -> Layout:
-        """The ledger's layout, checked to have this lease's slot and this consumer's word."""
+        """The ledger's layout, checked to contain this lease's slot and this consumer's word."""
         return self._opened().layout
 
     def check(self) -> None:
-        """Raise if the lease has ended: bytes read before this may be another feature's."""
+        """Raise if the lease has ended: bytes read until now may belong to another feature."""
         self._check(self._opened().slot(self._grant.slot)[0])
 
     def check_range(self, offset: int, nbytes: int) -> None:
-        """Raise unless the bytes are within the slice, and the slice within the pool."""
+        """Raise unless the bytes are within the slice and the slice is within the pool."""
         ledger = self._opened()
         generation, _, start, length = ledger.slot(self._grant.slot)
         self._check(generation)

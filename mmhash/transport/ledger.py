@@ -1,4 +1,4 @@
-"""The producer's side of a ledger: it grants slices of a pool, and takes them back."""
+"""The producer's side of a ledger: grants slices of a pool, and takes them back."""
 
 import threading
 import time
@@ -27,7 +27,7 @@ class _ActiveLease(NamedTuple):
     slot: int
     generation: int
     offset: int
-    size: int  # of its slice, with padding; 0 for a lease of an overflow segment
+    size: int  # bytes of its slice with padding; 0 if the lease has an overflow segment
     since: float
     overflow: Segment | None
 
@@ -35,7 +35,7 @@ class _ActiveLease(NamedTuple):
 class Ledger:
     """The producer's side: grants slices, and takes them back.
 
-    Free slots and bytes are computed from the active leases.
+    Free slots and free bytes follow from the active leases.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Ledger:
         slots: int = MAX_SLOTS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        # A lease that is never taken back would fill the pool.
+        # A lease that nobody ends would fill the pool.
         self._timeout_s = check_seconds("timeout_s", timeout_s)
         if not 0 < check_int("consumers", consumers) <= MAX_CONSUMERS:
             raise InputValueError(f"a pool has 1 to {MAX_CONSUMERS} consumers, not {consumers}")
@@ -67,8 +67,8 @@ class Ledger:
     def grant(self, nbytes: int, *, overflow: Segment | None = None) -> tuple[Grant, int] | None:
         """Return a lease and the offset of its slice, or None if there is no room.
 
-        The lease does not end before filled(), except by withdraw(). With an `overflow` segment,
-        which has the bytes already, it takes only a slot, and closes the segment when it ends.
+        Only withdraw() can end the lease before filled(). With an `overflow` segment, which already
+        holds the bytes, the lease takes only a slot, and closes the segment when it ends.
         """
         size = 0 if overflow else (max(nbytes, 1) + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
         with self._lock:
@@ -86,7 +86,7 @@ class Ledger:
             return Grant(self.layout.name, lease.slot, lease.generation), lease.offset
 
     def filled(self, grant: Grant) -> None:
-        """Record that the copy is done, if no device does so after it."""
+        """Record that the copy is done, if no device will do so."""
         self._words[self.layout.ready_offset(grant.slot) // 4] = grant.generation
 
     def withdraw(self, grant: Grant) -> None:
@@ -95,13 +95,13 @@ class Ledger:
             self._end(self._active[grant.slot])
 
     def collect(self) -> None:
-        """End the leases that all consumers have acknowledged, and those that have timed out."""
+        """End the leases that all consumers have acknowledged or that have timed out."""
         with self._lock:
             self._collect()
 
     @property
     def leased(self) -> int:
-        """The bytes of the pool that are leased, with their padding."""
+        """The leased bytes of the pool, with padding."""
         return sum(lease.size for lease in list(self._active.values()))
 
     @property
@@ -131,7 +131,7 @@ class Ledger:
         return (slot, start) if start + size <= self.layout.nbytes else None
 
     def _write_slot(self, lease: _ActiveLease, nbytes: int) -> None:
-        """Write a lease where its consumers read it; the generation, which makes it valid, last."""
+        """Write a lease for its consumers; the generation comes last and makes it valid."""
         offset = self.layout.slot_offset(lease.slot)
         self._longs[offset // 8 + 1] = lease.offset
         self._longs[offset // 8 + 2] = nbytes
@@ -143,7 +143,7 @@ class Ledger:
         for lease in list(self._active.values()):
             first = self.layout.slot_offset(lease.slot) // 4
             if self._words[first + 1] != lease.generation:
-                continue  # a copy that is not done yet would overwrite the next lease's slice
+                continue  # a copy still in progress would overwrite the slice of the next lease
             words = self._words[first + 6 : first + 6 + self.layout.consumers]
             if lease.since < oldest or all(word == lease.generation for word in words):
                 self._end(lease)

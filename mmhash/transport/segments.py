@@ -1,7 +1,7 @@
-"""Files in shared memory: created by one process, opened by others, removed when it exits.
+"""Files in shared memory: created by one process, opened by others, removed at its exit.
 
-Not multiprocessing.shared_memory: on Python 3.11 and 3.12 a process that only opens such a segment
-removes it when it ends.
+Not multiprocessing.shared_memory: on Python 3.11 and 3.12, any process that merely opens such a
+segment removes it on exit.
 """
 
 import fcntl
@@ -20,7 +20,7 @@ from mmhash.errors import TransportError
 
 DIRECTORY = Path("/dev/shm")  # noqa: S108  (where shared memory is on Linux)
 
-# The owner's process id, its start time, because ids are reused, and 64 random bits.
+# The owner's process id, its start time (ids are reused), and 64 random bits.
 NAME = re.compile(r"mmhash-([1-9][0-9]{0,9})-([0-9]{1,20})-[0-9a-f]{16}", re.ASCII)
 
 _EXITED = ("Z", "X")
@@ -29,7 +29,7 @@ _EXITED = ("Z", "X")
 class Segment:
     """A file of this process, removed by close(), with this object, or by remove_orphans().
 
-    A lock on the file shows that the owner runs, also to processes of other containers.
+    A lock on the file shows that the owner runs, even to processes in other containers.
     """
 
     def __init__(self, nbytes: int) -> None:
@@ -43,13 +43,14 @@ class Segment:
                 f"cannot create a file in {DIRECTORY}: {error.strerror}"
             ) from error
         self.close = weakref.finalize(self, _remove, path, self._file, pid)
-        """Remove the file. Idempotent; in a forked child it does nothing."""
-        # A process that multiprocessing forked exits by os._exit(), which runs no other finalizers.
+        """Remove the file; idempotent. Does nothing in a forked child."""
+        # A process forked by multiprocessing exits through os._exit(), which runs no other
+        # finalizers.
         if util := sys.modules.get("multiprocessing.util"):
             util.Finalize(self, self.close, exitpriority=0)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX)
-            # Without reserved memory a write to the mapping could end in a SIGBUS.
+            # Without reserved memory, a write to the mapping could end in SIGBUS.
             os.posix_fallocate(self._file, 0, max(nbytes, 1))
         except OSError as error:
             self.close()
@@ -73,8 +74,7 @@ def _remove(path: str, file: int, owner: int) -> None:
 def map_private(name: str, offset: int, nbytes: int) -> memoryview:
     """Map bytes of a segment privately.
 
-    Torch has no read-only tensors. A private mapping is writable, and writes to it never reach
-    the owner.
+    Torch has no read-only tensors. A private mapping is writable, and writes never reach the owner.
     """
     if nbytes == 0:
         offset = 0  # an empty range may begin at the end, which cannot be mapped
@@ -84,12 +84,12 @@ def map_private(name: str, offset: int, nbytes: int) -> memoryview:
 
 
 def map_shared(name: str) -> mmap.mmap:
-    """Map a whole segment, to be read and written by both sides."""
+    """Map a whole segment for both sides to read and write."""
     return _map(name, mmap.ACCESS_WRITE)
 
 
 def _map(name: str, access: int, start: int = 0, end: int = 0) -> mmap.mmap:
-    """Map a segment of at least `end` bytes from `start` on, or to its own end if that is 0."""
+    """Map a segment from `start` on: at least `end` bytes, or all if `end` is 0."""
     try:
         flags = os.O_RDWR if access == mmap.ACCESS_WRITE else os.O_RDONLY
         file = os.open(DIRECTORY / name, flags)
@@ -111,7 +111,7 @@ def _map(name: str, access: int, start: int = 0, end: int = 0) -> mmap.mmap:
 
 
 class _PoolMappings:
-    """Read-only mappings of pools' segments, each made once and kept for the next handle."""
+    """Read-only mappings of pools' segments, each made once and kept for later handles."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -138,14 +138,15 @@ def has_owner(name: str) -> bool:
 
 
 def remove_orphans() -> list[str]:
-    """Remove this user's segments whose owners have exited, and return their names."""
+    """Remove this user's segments whose owners have exited, and return the segments' names."""
     return [name for name in _own_segments() if _is_orphaned(name) and _unlink(name)]
 
 
 def _own_segments() -> Iterator[str]:
     for entry in os.scandir(DIRECTORY):
         if NAME.fullmatch(entry.name):
-            with suppress(FileNotFoundError):  # removed meanwhile, by its owner or another process
+            # its owner or another process has removed it meanwhile
+            with suppress(FileNotFoundError):
                 if entry.stat(follow_symlinks=False).st_uid == os.geteuid():
                     yield entry.name
 
@@ -161,8 +162,8 @@ def _is_orphaned(name: str) -> bool:
     match = NAME.fullmatch(name)
     if match is None or _started(int(match[1])) == int(match[2]):
         return False
-    # It does not run here; but containers may share memory and not processes: then an owner
-    # elsewhere still holds its lock.
+    # The owner does not run here. But containers may share memory without sharing processes: then
+    # an owner elsewhere still holds its lock.
     try:
         file = os.open(DIRECTORY / name, os.O_RDONLY)
     except OSError:
@@ -177,10 +178,10 @@ def _is_orphaned(name: str) -> bool:
 
 
 def _started(pid: int) -> int | None:
-    """Return the start time of a process, in ticks since the boot; None if it does not run."""
+    """Return the start time of a process in ticks since boot, or None if it does not run."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
         return None
-    fields = status.rpartition(")")[2].split()  # the command's name may contain anything
+    fields = status.rpartition(")")[2].split()  # the name of the command may contain anything
     return None if fields[0] in _EXITED else int(fields[19])

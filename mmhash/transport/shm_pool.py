@@ -1,6 +1,6 @@
 """A pool of shared memory, leased in slices to features for other processes.
 
-New pages cost more than a hash. A pool's pages exist already, and readers keep its mapping.
+New pages cost more than a hash. A pool's pages already exist, and readers keep its mapping.
 """
 
 import os
@@ -21,9 +21,9 @@ from mmhash.transport.shm_tensor import SharedTensor, allocate_overflow, leased_
 class SharedPool:
     """Shared memory of `nbytes`, leased to features in slices; a process needs one or a few.
 
-    A lease ends when each of `consumers` processes has closed the feature that it opened. A lease
-    older than `timeout_s` is revoked when its room is needed. Only the process that made the
-    pool leases from it: a forked child makes its own.
+    A lease ends once each of `consumers` processes has closed the feature that it opened. A lease
+    older than `timeout_s` is revoked when the pool needs its room. Only the process that made the
+    pool leases from it; a forked child must make its own.
     """
 
     def __init__(self, nbytes: int, *, consumers: int = 1, timeout_s: float = 60.0) -> None:
@@ -31,7 +31,7 @@ class SharedPool:
         self._segment: _PoolSegment | None = _PoolSegment(nbytes, consumers, timeout_s)
 
     def lease(self, item: Any) -> SharedTensor:
-        """Copy an array, a tensor or bytes into a slice, or without room into a new segment."""
+        """Copy an array, a tensor or bytes into a slice; without room, into a new segment."""
         view = shareable(item)
         content = view.on_host()
         segment = self._own_segment()
@@ -49,7 +49,7 @@ class SharedPool:
         return leased_tensor(Handle("shm", name, offset, len(content), dtype, shape, None), grant)
 
     def close(self) -> None:
-        """Free the memory; idempotent. In a forked child it stays: the parent uses it."""
+        """Free the memory; idempotent. A forked child leaves the memory to its parent."""
         segment = self._segment
         if segment is not None:
             segment.close()
@@ -85,6 +85,6 @@ class _PoolSegment:
 
 
 def _close(owner: int, ledger: Ledger, segment: Segment) -> None:
-    if os.getpid() == owner:  # a forked child leaves the parent's memory alone
+    if os.getpid() == owner:  # a forked child must not touch the parent's memory
         ledger.close()
         segment.close()

@@ -1,4 +1,4 @@
-"""A tensor in shared memory: one process writes it, the others of the host read it in place."""
+"""A tensor in shared memory: one process writes it, and others on the host read it in place."""
 
 import os
 import weakref
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class SharedTensor(Feature["_SegmentBacking"]):
-    """A tensor or plain bytes in shared memory: created by its owner, opened by its readers."""
+    """A tensor or plain bytes in shared memory: created by its owner, opened by readers."""
 
     @classmethod
     def create(cls, item: Any) -> Self:
@@ -33,23 +33,26 @@ class SharedTensor(Feature["_SegmentBacking"]):
     def open(cls, handle: object, *, consumer: int = 0) -> Self:
         """Open a feature by its handle; nothing is mapped before its bytes are read.
 
-        `consumer` is this process's number among the consumers of the pool.
+        `consumer` is this process's number among the pool's consumers.
         """
         return cls(_SegmentBacking(parse(handle, "shm"), consumer=consumer))
 
     @property
     def view(self) -> memoryview:
-        """The bytes, in place, read-only; in a pool they are valid until the lease ends."""
+        """The bytes in place, read-only; in a pool they are valid until the lease ends."""
         return self._bytes().toreadonly()
 
     def array(self) -> np.ndarray[Any, Any]:
-        """Return the tensor, in place, as a read-only numpy array; valid as long as `view`."""
+        """Return the tensor in place as a read-only numpy array; valid as long as `view`."""
         if not self.dtype:
             raise InputTypeError("plain bytes are not an array: read them by .view")
         return np.frombuffer(self.view, _numpy_dtype(self.dtype)).reshape(self.shape)
 
     def tensor(self) -> "torch.Tensor":
-        """Return the tensor, in place or from a pool a copy; writes to it stay in this process."""
+        """Return the tensor: in place, or as a copy from a pool.
+
+        Writes to it stay in this process.
+        """
         import torch  # noqa: PLC0415  (only for a tensor)
 
         if not self.dtype:
@@ -66,7 +69,7 @@ class SharedTensor(Feature["_SegmentBacking"]):
         return torch.frombuffer(content, dtype=torch.uint8).view(dtype).reshape(self.shape)
 
     def reconstruct(self, device: Any = "cpu") -> "torch.Tensor":
-        """Return a torch tensor of it: on the CPU in place, on a GPU a copy."""
+        """Return a torch tensor: in place on the CPU, as a copy on a GPU."""
         return self.tensor().to(device)
 
     def __mmhash_view__(self) -> View:
@@ -94,7 +97,7 @@ class _SegmentBacking:
             self._acknowledge = acknowledge_at_end(self, self._lease)
 
     def bytes(self) -> memoryview:
-        # Without a lock: two threads may both map.
+        # No lock: two threads may both map the segment.
         mapped = self._mapped
         if mapped is None:
             name, start, nbytes = self.handle.name, self.handle.offset, self.handle.nbytes
@@ -113,11 +116,11 @@ class _SegmentBacking:
 
     @property
     def is_lent(self) -> bool:
-        """True in a pool's segment, where another feature can replace it."""
+        """True for a pool's segment, where another feature can replace this one."""
         return self._lease is not None and self._lease.layout.is_pool_segment(self.handle.name)
 
     def check_lease(self) -> None:
-        """Raise if another feature may have replaced it."""
+        """Raise if another feature may have replaced this one."""
         if self._lease is not None:
             self._lease.check()
 
@@ -145,7 +148,7 @@ def create_segment(item: Any) -> tuple[Segment, Handle]:
 
 
 def allocate_overflow(ledger: Ledger, item: Any) -> SharedTensor:
-    """Copy an item for which a pool has no room to a segment that is removed with its lease."""
+    """Copy an item that no pool has room for to a segment that is removed with its lease."""
     segment, handle = create_segment(item)
     granted = ledger.grant(handle.nbytes, overflow=segment)
     if granted is None:
@@ -155,7 +158,7 @@ def allocate_overflow(ledger: Ledger, item: Any) -> SharedTensor:
 
 
 def shareable(item: Any) -> View:
-    """Return the view of a tensor or of bytes; raise for items that shared memory cannot hold."""
+    """Return a view of a tensor or bytes; raise for items that shared memory cannot hold."""
     view = view_of(item)
     if view.kind not in {"bytes", "tensor"}:
         raise InputTypeError(f"shared memory holds a tensor or bytes, no {view.kind}: convert it")
@@ -168,7 +171,7 @@ def leased_tensor(handle: Handle, lease: Grant) -> SharedTensor:
 
 
 def _acknowledge(lease: Lease, opener: int) -> None:
-    """Acknowledge, unless the pool was closed, or this is a child that the opener forked."""
+    """Acknowledge, unless the pool was closed, or this process was forked from the opener."""
     if os.getpid() == opener:
         with suppress(TransportError):
             lease.acknowledge()

@@ -1,4 +1,4 @@
-"""Check that a running engine names blocks as its recipe says."""
+"""Checks that a running engine names blocks as its recipe says."""
 
 from mmhash.verify.run import Report, verify_engine
 

@@ -27,7 +27,7 @@ class Sample:
     key: Digest
 
     def file(self, format_: str) -> bytes:
-        """Return the image as a file of that format: the same bytes each time."""
+        """Return the image as a file of that format, with the same bytes each time."""
         buffer = io.BytesIO()
         self.image.save(buffer, format_)
         return buffer.getvalue()
@@ -53,12 +53,12 @@ class Prompt:
         return [mmhash.key(image.file(self.image_format)) for image in self.images]
 
     def with_new_text(self) -> "Prompt":
-        """Return the same media with another text: the engine has no block of it."""
+        """Return the same media with different text, so the engine has no block of it."""
         return replace(self, text=_text())
 
 
 def prompts() -> list[Prompt]:
-    """Return the prompts of one check: text, one image, two images, and a salted one."""
+    """Return the prompts of one check: text, one image, two images, and a salted prompt."""
     one, two, three = (_sample() for _ in range(3))
     return [
         Prompt("text", _text()),
@@ -69,7 +69,7 @@ def prompts() -> list[Prompt]:
 
 
 def request(client: httpx.Client, path: str, body: dict[str, Any]) -> Any:
-    """Send a request that the engine must answer, and return its answer."""
+    """Send a request that the engine must answer, and return the answer."""
     try:
         answer = client.post(path, json=body)
     except httpx.HTTPError as error:
@@ -80,7 +80,7 @@ def request(client: httpx.Client, path: str, body: dict[str, Any]) -> Any:
 
 
 def members(answer: httpx.Response) -> dict[str, Any]:
-    """Return the members of the JSON object that an engine answers with."""
+    """Return the members of the JSON object in the engine's answer."""
     try:
         value = answer.json()
     except (ValueError, RecursionError) as error:

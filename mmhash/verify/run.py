@@ -1,4 +1,4 @@
-"""One check of a running engine: prompts out, KV events in, names compared."""
+"""One check of a running engine: send prompts, read KV events, compare names."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mmhash.engines.releases import Fallback
     from mmhash.kvindex.events import BlocksStored
 
-# The first event also waits for the subscription to be set up.
+# The first event also waits until the subscription is set up.
 _FIRST_S = 10.0
 _TIMEOUT_S = 60.0
 
@@ -32,16 +32,16 @@ class Report(NamedTuple):
     named: int
     # Prompts whose images are not in the stored blocks.
     missing: tuple[str, ...]
-    # vLLM's --prefix-caching-hash-algo that fits best.
+    # The value of vLLM's --prefix-caching-hash-algo that fits best.
     block_algorithm: str | None = None
-    # Whose hashes name SGLang's media: those in requests, the Rust server's, or the plugin's.
+    # Whose hashes name media in SGLang: the request's, the Rust server's, or the plugin's.
     server: "Server" = "python"
-    # What mmhash's plugin does in SGLang.
+    # What mmhash's plugin does in this SGLang.
     plugin: tuple[str, ...] | None = None
 
     @property
     def is_correct(self) -> bool:
-        """Return True if all blocks were named, and all images found."""
+        """Return True if all blocks were named and all images found."""
         return 0 < self.blocks == self.named and not self.missing
 
     def fields(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def verify_engine(
             release = engine or _detect(client)
         except httpx.HTTPError as error:
             raise ServiceError(f"no engine answers at {url}: {reason(error)}") from error
-        # An unknown release is checked with the best guess: that is the question after an upgrade.
+        # For an unknown release, check the best guess: after an upgrade, that is the question.
         fallback: Fallback | None = "nearest-older" if engine is None else None
         name, version = registry.parse(release, engine_fallback=fallback)
         with Subscriber(events) as subscriber:
@@ -162,7 +162,7 @@ def _verify_sglang(client: httpx.Client, subscriber: Subscriber, version: str) -
     image_texts = list(sglang.IMAGE_TEXTS)
     for prompt in prompts():
         for image_text in list(image_texts) if prompt.images else image_texts[:1]:
-            # With the same text, an attempt after the first would store nothing to wait for.
+            # A repeated text would store nothing, so later attempts need another.
             attempt = prompt.with_new_text()
             keys = prompt.file_keys() if names_files else [one.key for one in prompt.images]
             hashes = [] if names_files else list(map(mm_hash, keys))
@@ -174,7 +174,8 @@ def _verify_sglang(client: httpx.Client, subscriber: Subscriber, version: str) -
                 break
         else:
             missing.append(prompt.name)
-            image_texts = image_texts[:1]  # none fits: the other prompts need not try all again
+            # no algorithm fits: the other prompts need not try all again
+            image_texts = image_texts[:1]
     server: Server = "rust" if sglang.is_rust(client) else "python"
     return Report(
         f"sglang {version}",

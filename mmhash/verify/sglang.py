@@ -1,6 +1,6 @@
 """SGLang: prompts, and the names that their pages must have.
 
-An image is named by `mm_hashes`, or by the key of its file where the plugin names it.
+An image is named by `mm_hashes`, or by the key of its file if the plugin names media.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from mmhash.kvindex.events import BlocksStored
 from mmhash.kvindex.table import block_id
 from mmhash.verify.prompts import Prompt, members, request
 
-# Text by which models take an image; the first that gives pad values is the model's.
+# Texts with which models take an image; the first text that yields pad values is the model's.
 IMAGE_TEXTS = (
     "<|vision_start|><|image_pad|><|vision_end|>",
     "<image>",
@@ -33,14 +33,14 @@ def release(client: httpx.Client) -> str | None:
 
 
 def is_rust(client: httpx.Client) -> bool:
-    """Return True if SGLang's server is the one in Rust, which takes no guard."""
+    """Return True if SGLang runs its server in Rust, which supports no guard."""
     states = _server_info(client).get("internal_states")
     first = states[0] if isinstance(states, list) and states else None
     return isinstance(first, dict) and "rust_mm_transport" in first
 
 
 def plugin(client: httpx.Client) -> tuple[str, ...] | None:
-    """Return what mmhash's plugin does in a running SGLang; None without the plugin."""
+    """Return what mmhash's plugin does in a running SGLang, or None without the plugin."""
     answer = client.get("/mmhash")
     if answer.status_code != httpx.codes.OK:
         return None
@@ -57,7 +57,7 @@ def _server_info(client: httpx.Client) -> dict[str, Any]:
 
 
 def send(client: httpx.Client, prompt: Prompt, image_text: str, hashes: list[str]) -> None:
-    """Send a prompt as a native request, with its images' hashes if there are any."""
+    """Send a prompt as a native request, with the hashes of its images if there are any."""
     text = prompt.text + "".join(image_text for _ in prompt.images)
     body: dict[str, Any] = {"text": text, "sampling_params": {"max_new_tokens": 1}}
     if prompt.images:
@@ -70,14 +70,14 @@ def send(client: httpx.Client, prompt: Prompt, image_text: str, hashes: list[str
 
 
 class Names:
-    """The names that pages must have, chained from page to page by the events' own parents."""
+    """The names that pages must have, chained by the parents in the events."""
 
     def __init__(self, version: str) -> None:
         self._version = version
         self._keys: dict[int, str] = {}
 
     def check(self, event: BlocksStored, prompt: Prompt) -> Iterator[bool]:
-        """Yield True for each page that has the right name, and False for the others."""
+        """Yield for each page whether it has the right name."""
         size = event.block_size
         known = None if event.parent is None else self._keys.get(event.parent)
         is_root = event.parent is None
@@ -95,7 +95,7 @@ class Names:
             yield name == block_id(sglang.event_id(known))
 
     def _key(self, tokens: list[int], parent: str | None, prompt: Prompt) -> str | None:
-        """Return a page's key; None if the release has no such tokens or namespaces."""
+        """Return a page's key, or None if the release has no such tokens or namespaces."""
         version = self._version
         try:
             if parent is not None:

@@ -1,4 +1,4 @@
-"""The KV events of one running engine, read while prompts are sent to it."""
+"""The KV events of one running engine, read while prompts are sent to the engine."""
 
 import time
 from types import TracebackType
@@ -12,7 +12,7 @@ from mmhash.kvindex.subscriber import subscribe
 
 _READY_S = 10
 
-# The events of one prompt arrive in seconds. Other clients of the engine add theirs.
+# The events of one prompt arrive within seconds; other clients of the engine add more.
 _STORED_S = 60
 
 
@@ -40,7 +40,7 @@ class Subscriber:
         self.close()
 
     def _wait_until_ready(self, endpoint: str) -> None:
-        """Do the handshake: what is published before its end does not arrive."""
+        """Complete the handshake: events published before its end do not arrive."""
         end = time.monotonic() + _READY_S
         while not self._connection.is_ready:
             self._connection.socket.poll(100)
@@ -53,9 +53,10 @@ class Subscriber:
         self._context.destroy(linger=0)
 
     def stored(self, *, first_s: float, quiet_s: float = 0.5) -> list[BlocksStored]:
-        """Return the blocks that are stored, until none were for `quiet_s`.
+        """Return the stored blocks, until no more arrive for `quiet_s`.
 
-        The first may take `first_s`. An engine publishes after each step, so pauses are short.
+        The first event may take `first_s`. An engine publishes after each step, so pauses are
+        short.
         """
         blocks: list[BlocksStored] = []
         wait_s = first_s

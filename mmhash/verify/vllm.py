@@ -1,4 +1,4 @@
-"""vLLM: prompts with uuids, and the keys that its blocks must have."""
+"""vLLM: prompts with uuids, and the keys that their blocks must have."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +20,7 @@ def release(client: httpx.Client) -> str | None:
 
 
 def send(client: httpx.Client, model: str, prompt: Prompt) -> None:
-    """Send a prompt as a chat request, each image with its key as uuid."""
+    """Send a prompt as a chat request; each image has its key as uuid."""
     parts: list[dict[str, Any]] = [{"type": "text", "text": prompt.text}]
     parts += [
         {
@@ -41,14 +41,14 @@ def send(client: httpx.Client, model: str, prompt: Prompt) -> None:
 
 
 class Names:
-    """The names that blocks must have, chained from block to block by the events' own parents."""
+    """The names that blocks must have, chained by the parents in the events."""
 
     def __init__(self, version: str, algorithm: str, seed: str | None) -> None:
         self._version, self._algorithm, self._seed = version, algorithm, seed
         self._keys: dict[int, bytes] = {}
 
     def check(self, event: BlocksStored, prompt: Prompt) -> Iterator[bool]:
-        """Yield True for each block that has the right name, and False for the others."""
+        """Yield for each block whether it has the right name."""
         size = event.block_size
         parent: bytes | None = b"" if event.parent is None else self._keys.get(event.parent)
         extras = event.extra_keys or [None] * len(event.ids)
@@ -70,7 +70,7 @@ class Names:
             yield name == vllm.event_id(parent)
 
     def _extra(self, published: Any, prompt: Prompt) -> vllm.ExtraKeys:
-        """Return what the block must bind, of the published values that the prompt explains."""
+        """Return what the block must bind, given the published values and the prompt."""
         if published is None:
             return None
         kind = vllm.RELEASES.recipe(self._version).extra_keys
