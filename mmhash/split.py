@@ -135,7 +135,7 @@ def _products(grids: Any) -> list[int]:
         return []
     width, *others = set(map(len, rows))
     if others or width not in {2, 3}:
-        raise InputValueError("grids has 2 or 3 numbers a row, the same in each")
+        raise InputValueError("grids needs 2 or 3 numbers per row, as many in each row")
     # Checking the numbers of all rows at once is faster.
     numbers = iter(_naturals("grids", list(chain.from_iterable(rows))))
     return list(map(prod, zip(*[numbers] * width, strict=True)))

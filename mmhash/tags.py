@@ -79,7 +79,7 @@ def verify_tag(
         engine: The name of the engine, with or without a release.
         tenant: The name of the tenant, or None.
         secrets: Secrets of 32 bytes; one of them signed the tag.
-        now: The seconds since 1970; by default those of the clock.
+        now: The seconds since 1970, by default from the clock.
     """
     _check_key(key)
     if open_tag(tag, engine=engine, tenant=tenant, secrets=secrets, now=now) != key:

@@ -40,9 +40,7 @@ def read_parquet(name: str, column: str | None) -> Iterator[Shard]:
                 )
             if [one.path for one in file.schema].count(column) != 1:
                 # Two columns with the same name, or a member of a struct with this name.
-                raise InputValueError(
-                    f"{name}: the name of column {column!r} is not that of one column"
-                )
+                raise InputValueError(f"{name}: there is not exactly one column named {column!r}")
             if kind == "bytes":
                 return _row_groups(name, column, file.metadata)
             # Read names as bytes: some writers store names that are not UTF-8.

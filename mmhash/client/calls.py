@@ -74,11 +74,11 @@ def hash_items(
             list of these.
         algorithm: The algorithm of the digests.
         of: With `"pixels"`, bytes and files are images whose pixels are hashed.
-        engines: The engines whose request fields are wanted: `["sglang@0.5.23", "vllm"]`, or
+        engines: The engines to return request fields for: `["sglang@0.5.23", "vllm"]`, or
             `"sglang@0.5.23,vllm"`.
-        sign: Return a tag for the guard of the one engine in `engines`.
-        engine_fallback: With `"nearest-older"`, an unknown release gets the fields of an older one,
-            and the `recipe` that was used; without, it is refused.
+        sign: Return a tag for the guard of the only engine in `engines`.
+        engine_fallback: With `"nearest-older"`, an unknown release gets the fields of an older
+            release, named in `recipe`. By default an unknown release is refused.
 
     Returns:
         An `Item` for each item.
@@ -135,8 +135,8 @@ def video(
         size: The width and height of the frames.
         by: `"frames"` decodes, and returns the key of each frame too.
         algorithm: The algorithm of the digests.
-        engines: The engines whose request fields are wanted, as for `hash`.
-        sign: Return a tag for the guard of the one engine in `engines`.
+        engines: The engines to return request fields for, as in `hash`.
+        sign: Return a tag for the guard of the only engine in `engines`.
         engine_fallback: As for `hash`.
     """
     recipe = _given(
@@ -177,8 +177,8 @@ def audio(
         window: The length of a window in seconds.
         by: `"frames"` decodes, and returns the key of each window too.
         algorithm: The algorithm of the digests.
-        engines: The engines whose request fields are wanted, as for `hash`.
-        sign: Return a tag for the guard of the one engine in `engines`.
+        engines: The engines to return request fields for, as in `hash`.
+        sign: Return a tag for the guard of the only engine in `engines`.
         engine_fallback: As for `hash`.
     """
     recipe = _given(rate=rate, channels=channels, start=start, stop=stop, window=window)
@@ -201,12 +201,12 @@ def annotate(
 
     Args:
         request: A chat request, or SGLang's native one.
-        engine: The engine that receives it, and its release: `"sglang@0.5.23"`.
+        engine: The engine that receives the request, and its release: `"sglang@0.5.23"`.
         algorithm: The algorithm of the digests.
         of: With `"pixels"`, images are hashed by their pixels.
         sign: Insert the service's tags too, for its guard in front of the engine.
-        engine_fallback: With `"nearest-older"`, an unknown release is answered by an older one, and
-            `recipe` names it.
+        engine_fallback: With `"nearest-older"`, an unknown release is answered as an older
+            release, which `recipe` names.
     """
     check_choice("of", of, "bytes", "pixels")
     query = _given(
@@ -239,17 +239,17 @@ def plan(
     Args:
         request: A chat request, or SGLang's native one.
         model: A name in the service's setting `models`.
-        engine: The engine that receives it, and its release: `"vllm@0.32.0"`.
+        engine: The engine that receives the request, and its release: `"vllm@0.32.0"`.
         of: With `"pixels"`, images are hashed by their pixels.
-        block_size: The number of tokens that the engine hashes at once.
+        block_size: The number of tokens per block.
         block_algorithm: vLLM's `--prefix-caching-hash-algo`.
         seed: The PYTHONHASHSEED of vLLM.
         lora: The name of a LoRA adapter.
-        lora_path: Its path, which vLLM binds from 0.31 on.
-        lookahead: The number of tokens after a block that vLLM counts to it.
-        model_id: The engine's name of the model.
-        engine_fallback: With `"nearest-older"`, an unknown release is answered by an older one, and
-            `recipe` names it.
+        lora_path: The adapter's path, which vLLM binds since 0.31.
+        lookahead: How many tokens after a block vLLM counts towards it.
+        model_id: The engine's name for the model.
+        engine_fallback: With `"nearest-older"`, an unknown release is answered as an older
+            release, which `recipe` names.
     """
     check_choice("of", of, "bytes", "pixels")
     query = _given(
@@ -311,7 +311,7 @@ def blocks(
 
     Args:
         input_ids: The token ids of a prompt.
-        block_size: The number of tokens that the engine hashes at once.
+        block_size: The number of tokens per block.
         engine: The engine and its release: `"vllm@0.32.0"`.
         spans: A `Span` for each item.
         cache_salt: The salt in the request, if it has one.

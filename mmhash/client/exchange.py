@@ -143,7 +143,7 @@ class Attempts:
 
     @contextmanager
     def named_errors(self) -> Iterator[None]:
-        """Convert the errors of httpx and asyncio.timeout() to those of the client."""
+        """Convert the errors of httpx and asyncio.timeout() to client errors."""
         try:
             yield
         except (httpx.TimeoutException, TimeoutError) as error:

@@ -40,7 +40,7 @@ def choose_tiling(lengths: Sequence[int], processors: int) -> Tiling:
     some processors would do twice the work.
 
     A larger tile leaves more of its joining to full warps, a smaller one keeps all processors busy.
-    The sizes were the fastest of those measured on an H200.
+    The sizes were the fastest measured on an H200.
     """
     total = sum(lengths)
     if total <= processors << _SMALL_SHIFT:

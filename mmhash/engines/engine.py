@@ -290,7 +290,7 @@ class Engine:
         return with_options(key, options)
 
     def names_by_file(self, server: str, version: str) -> bool:
-        """Return True if a server names images by their files, so that requests carry no hashes.
+        """Return True if a server names images by their files: then requests carry no hashes.
 
         Raise an error for a server that the engine does not have.
         """

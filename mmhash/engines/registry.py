@@ -67,8 +67,8 @@ def request_fields(
         key: The key of an item.
         engine: The engine and its release: `"sglang@0.5.23"`, or `"sglang"` for the newest known.
         engine_fallback: With `"nearest-older"`, an unknown release gets the fields of an older one.
-        exif_orientation: That of the image, 1 to 8, if the key is that of its pixels: engines that
-            apply it have to tell such images apart, and the key does not.
+        exif_orientation: The image's EXIF orientation, 1 to 8, if the key is by its pixels. Engines
+            that apply the orientation must tell such images apart; the key does not.
 
     >>> request_fields(mmhash.key(b"abc"), "sglang@0.5.23")["mm_hash"]
     '0f3e80300d68299e'

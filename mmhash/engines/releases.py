@@ -11,7 +11,7 @@ from mmhash.errors import InputValueError
 Recipe = TypeVar("Recipe")
 
 Fallback = Literal["nearest-older"]
-"""The recipe for an unknown release: that of the newest known older release."""
+"""The recipe for an unknown release: the recipe of the newest known older release."""
 
 _VERSION = re.compile(
     r"(?P<release>\d{1,6}(\.\d{1,6}){1,3})(rc(?P<rc>\d{1,6}))?(\.post(?P<post>\d{1,6}))?", re.ASCII

@@ -45,7 +45,7 @@ def key_file(
 
     Args:
         path: The file.
-        of: `"pixels"` decodes an image; the key is that of all of its frames.
+        of: `"pixels"` decodes an image; the key covers all of its frames.
         algorithm: The algorithm of the digest in the key.
         tenant: 32 secret bytes, as in `key()`.
         threads: The number of threads; all cores by default.

@@ -63,7 +63,7 @@ class Feed:
         # The publisher has answered a replay on this connection, so silence means that it hangs.
         self.answers = False
         self._is_silent = False
-        self._next: int | None = None  # None: the number of whichever batch comes first
+        self._next: int | None = None  # None: start with whichever batch comes first
         self._last_live = -1
         self.is_replaying = False  # from the request of a replay to its end
         self.is_probing = False  # by a replay that nothing is missing for

@@ -179,7 +179,7 @@ class Index:
         Args:
             blocks: The ids of the prompt's blocks in order: numbers, signed or not, or the bytes of
                 vLLM's block keys.
-            block_size: The tokens of a block; without it, that of each worker's own events.
+            block_size: The tokens of a block; by default, the size in each worker's own events.
         """
         if isinstance(blocks, (str, bytes)) or not isinstance(blocks, Iterable):
             raise InputTypeError(f"blocks is a list of ids, not {type(blocks).__name__}")

@@ -63,7 +63,7 @@ def video(
     """Return the key of a video, as bytes or a path, under the recipe of the other arguments.
 
     By source, the key covers the file's bytes and the recipe, and nothing is decoded. By frames,
-    the key is that of the list of decoded RGB frames: files with equal frames have equal keys.
+    the key covers the list of decoded RGB frames: files with equal frames have equal keys.
 
     Args:
         source: The file's bytes, or its path.
@@ -111,7 +111,7 @@ def audio(
 ) -> AudioClip:
     """Return the key of an audio clip, as bytes or a path, under the recipe of the arguments.
 
-    By frames, the key is that of the list of windows. Each window is a float32 tensor of samples by
+    By frames, the key covers the list of windows. Each window is a float32 tensor of samples by
     channels.
 
     Args:

@@ -86,5 +86,5 @@ def _layout(channels: int, stream: Any) -> str:
     if channels == stream.channels:
         return str(stream.layout.name)
     if channels > 2:
-        raise InputValueError("audio is mixed to 1 or 2 channels, or keeps those of its source")
+        raise InputValueError("audio can be mixed only to 1 or 2 channels: omit channels")
     return ("mono", "stereo")[channels - 1]

@@ -113,7 +113,7 @@ def _bounded(value: object, what: str, limit: int = _LIMIT) -> int:
 def _name(payload: Mapping[str, Any]) -> str:
     name = payload["name"]
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise TransportError("a handle's name is not that of a segment")
+        raise TransportError("a handle's name is not the name of a segment")
     return name
 
 

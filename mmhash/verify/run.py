@@ -81,9 +81,9 @@ def verify_engine(
     Args:
         url: The engine's address, such as http://127.0.0.1:8000.
         events: The endpoint of its KV events, such as tcp://127.0.0.1:5557.
-        engine: The recipe to compare with, as in `vllm@0.32.0`; by default that of the release
-            that the server reports, or of the newest known release before it.
-        block_algorithm: vLLM's --prefix-caching-hash-algo; by default the one that fits.
+        engine: The recipe to compare with, as in `vllm@0.32.0`; by default, the release
+            that the server reports, or the newest known older release.
+        block_algorithm: vLLM's --prefix-caching-hash-algo; by default, whichever fits.
         seed: vLLM's PYTHONHASHSEED, if it is set.
         api_key: The engine's API key.
     """

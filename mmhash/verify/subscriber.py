@@ -76,4 +76,4 @@ class Subscriber:
             messages = self._connection.receive() or []
             return [event for *_, payload in messages for event in parse_batch(payload).events]
         except InputValueError as error:
-            raise TransportError(f"the events are not those of an engine: {error}") from None
+            raise TransportError(f"no KV events of an engine: {error}") from None

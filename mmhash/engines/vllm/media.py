@@ -117,7 +117,7 @@ def identifiers(
         items = [item.media if isinstance(item, EncodedMedia) else item for item in items]
     uuids = [None] * len(items) if uuids is None else checks.listed("uuids", uuids)
     if len(uuids) != len(items):
-        raise InputValueError(f"uuids has an entry an item: {len(items)}, not {len(uuids)}")
+        raise InputValueError(f"uuids needs an entry per item: {len(items)}, not {len(uuids)}")
     processor = (
         {} if processor_kwargs is None else checks.named("processor_kwargs", processor_kwargs)
     )
@@ -176,7 +176,7 @@ def image_identifier(
 
     Args:
         file: The encoded image.
-        is_rgb: True if Pillow decodes it in mode RGB, so that vLLM need not convert it.
+        is_rgb: True if Pillow decodes it in mode RGB and vLLM need not convert it.
         model_id: vLLM's name of the model: its directory, or its name on the Hub.
         is_keyed: True if one colour of it is transparent (a PNG with tRNS).
         processor_kwargs: The request's `mm_processor_kwargs`.
@@ -217,7 +217,7 @@ def rehash_images(
     releases leave identifiers unchanged.
 
     Args:
-        identifiers: Those of `identifiers()`, or the request's uuids.
+        identifiers: The result of `identifiers()`, or the request's uuids.
         model_type: The `model_type` of config.json.
         crop_mode: Unlimited-OCR's processor option.
         use_msac: The setting of H2OVL's image processor.
@@ -249,7 +249,7 @@ def _per_video_lists(processor: Mapping[str, Any], videos: int) -> dict[str, lis
     }
     for name, values in lists.items():
         if len(values) < videos:
-            raise InputValueError(f"{name} has an entry a video: {videos}, not {len(values)}")
+            raise InputValueError(f"{name} needs an entry per video: {videos}, not {len(values)}")
     return lists
 
 

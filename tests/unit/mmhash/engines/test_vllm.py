@@ -265,7 +265,7 @@ def test_options_of_each_video_are_hashed_with_it(options: Any, a: str, b: str) 
 
 
 def test_each_video_has_its_entry() -> None:
-    with pytest.raises(InputValueError, match="fps has an entry a video: 2, not 1"):
+    with pytest.raises(InputValueError, match="fps needs an entry per video: 2, not 1"):
         vllm.identifiers(
             "video",
             [b"a", b"b"],
@@ -290,7 +290,7 @@ def test_until_0_26_a_request_without_uuids_is_hashed_by_what_was_decoded() -> N
 def test_wrong_requests() -> None:
     with pytest.raises(InputTypeError, match="items is a list, not Image"):
         vllm.identifiers("image", PHOTO, model_id="m")  # type: ignore[arg-type]
-    with pytest.raises(InputValueError, match="uuids has an entry an item: 1, not 2"):
+    with pytest.raises(InputValueError, match="uuids needs an entry per item: 1, not 2"):
         vllm.identifiers("image", [PHOTO], model_id="m", uuids=["a", "b"])
     with pytest.raises(InputTypeError, match="an entry of uuids is a str or None"):
         vllm.identifiers("image", [PHOTO], model_id="m", uuids=[7])  # type: ignore[list-item]

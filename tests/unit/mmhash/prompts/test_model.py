@@ -166,7 +166,7 @@ def test_qwen3_vl_names_videos_with_their_own_options(tmp_path: Path, release: s
     assert plan.blocks == [key.hex() for key in keys]
     chat["mm_processor_kwargs"] = {"fps": [1.0]}
     if release == "0.32.0":
-        with pytest.raises(InputValueError, match="fps has an entry a video: 2, not 1"):
+        with pytest.raises(InputValueError, match="fps needs an entry per video: 2, not 1"):
             model.plan(chat, f"vllm@{release}", media=films, model_id="m")
 
 

@@ -25,7 +25,7 @@ def test_what_is_no_batch_is_a_named_error() -> None:
     with (
         Publisher() as publisher,
         Subscriber(publisher.events) as subscription,
-        pytest.raises(TransportError, match="not those of an engine"),
+        pytest.raises(TransportError, match="no KV events of an engine"),
     ):
         publish_garbage(publisher, subscription)
 
