@@ -1,8 +1,8 @@
-"""The base of all settings: of the service, of the gateway and of the guard.
+"""The base of all settings: for the service, the gateway and the guard.
 
-A setting comes from an argument, from a variable (`MMHASH_TENANTS`), from a file that a variable
-names (`MMHASH_TENANTS_FILE`: a secret does not pass through the environment), or from the TOML file
-of the service. Errors show no value, because it may be a secret.
+A setting comes from an argument, a variable (`MMHASH_TENANTS`), a file that a variable names
+(`MMHASH_TENANTS_FILE`, which keeps secrets out of the environment), or the service's TOML file.
+Errors show no values, because a value may be a secret.
 """
 
 import difflib
@@ -35,27 +35,28 @@ _NAME = re.compile(r"[a-z0-9_]{1,64}", re.ASCII | re.IGNORECASE)
 _QUOTED = re.compile(r'"(\w+)"')
 _JSON = 'not JSON: lists and tables are written ["a", "b"] and {"name": "value"}'
 
-# Of a misspelt name; difflib's default of 0.6 suggests file_root for log_root.
+# The cutoff for suggestions. With difflib's default of 0.6, file_root would be suggested for
+# log_root.
 _SIMILAR = 0.75
 
 
 class SourcedSettings(BaseSettings):
-    """Settings with a prefix for their variables, where an unknown variable is an error."""
+    """Settings whose variables share a prefix; an unknown variable is an error."""
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     page: ClassVar[str]
-    """The page that lists them."""
+    """The docs page that lists the settings."""
     other_variables: ClassVar[frozenset[str]] = frozenset()
-    """Variables with the same prefix that others read."""
+    """Variables with the same prefix that other programs read."""
     other_prefixes: ClassVar[tuple[str, ...]] = ()
-    """Longer prefixes, of variables that others read."""
+    """Longer prefixes, of variables that other settings read."""
     config_variable: ClassVar[str | None] = None
     """The variable that names a TOML file with these settings."""
     config_table: ClassVar[str | None] = None
-    """The table of that file that has them; None: its top level."""
+    """The table of that file that holds the settings; None means the top level."""
     other_tables: ClassVar[frozenset[str]] = frozenset()
-    """Tables at the top level that others read."""
+    """Tables at the top level that other settings read."""
 
     @classmethod
     def variable(cls, name: str) -> str:
@@ -71,12 +72,12 @@ class SourcedSettings(BaseSettings):
 
     @classmethod
     def parse_assignment(cls, text: str, prefix: str = "") -> tuple[str, Any]:
-        """Return the name and value of `name=value`, parsed as in an environment variable.
+        """Return the name and value of `name=value`, parsed like an environment variable.
 
-        The prefix is shown before the names in errors.
+        Errors show the names with the prefix.
         """
         name, sign, value = text.partition("=")
-        if not _NAME.fullmatch(name):  # not shown: it may be a value, a secret
+        if not _NAME.fullmatch(name):  # not shown: the text may be a value, perhaps a secret
             raise ValueError("--set expects NAME=VALUE")
         if name not in cls.model_fields:
             raise ValueError(cls._unknown(name, cls.model_fields, prefix))
@@ -123,7 +124,7 @@ class SourcedSettings(BaseSettings):
 
     @classmethod
     def _refuse_unknown_variables(cls) -> None:
-        """Raise ValueError for an unknown variable: a misspelt one would have no effect."""
+        """Raise ValueError for an unknown variable: a misspelt variable would have no effect."""
         prefix, known = cls.variable(""), cls.known_variables()
         for name in os.environ:
             if (
@@ -156,7 +157,7 @@ class SourcedSettings(BaseSettings):
                 values[name] = _parse(f"the file of {variable}", text)
             else:
                 values[name] = text.split() if is_list else text
-            # A list without keys would open the service.
+            # A list without keys would leave the service open.
             if not values[name]:
                 raise ValueError(f"the file of {variable} is empty")
         return values
@@ -182,14 +183,14 @@ def _parse(name: str, text: str) -> Any:
 
 @contextmanager
 def settings_errors() -> Iterator[None]:
-    """Replace the errors of settings by one line that names each wrong one."""
+    """Replace errors of settings by a single line that names each wrong setting."""
     try:
         yield
     except ValidationError as error:
         raise InputValueError(f"settings: {'; '.join(map(_detail, error.errors()))}") from error
     except RecursionError as error:
         raise InputValueError("settings: a value is nested too deep") from error
-    except SettingsError as error:  # of a variable that is not JSON
+    except SettingsError as error:  # raised for a variable that is not JSON
         found = _QUOTED.search(str(error))
         reason = f"{found[1]}: {_JSON}" if found else str(error)
         raise InputValueError(f"settings: {reason}") from error
@@ -202,5 +203,5 @@ def _detail(error: "ErrorDetails") -> str:
     reason = error["msg"].removeprefix("Value error, ")
     if error["type"] in {"tuple_type", "dict_type", "frozen_set_type"}:
         reason = _JSON
-    # An error of several settings has no path.
+    # An error about several settings has no path.
     return ": ".join(filter(None, (path, reason)))

@@ -17,14 +17,14 @@ from mmhash_service.limits.capacity import Admission
 from mmhash_service.problems.problem import InvalidPart, Problem
 from mmhash_service.settings import Settings
 
-# The body, the strings of its model, and the bytes that they encode.
+# Three copies: the body, the strings of its model, and the bytes that they encode.
 _COPIES = 3
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
 async def read_json(request: Request, settings: Settings, admission: Admission) -> bytes:
-    """Return the whole body of a request that must be JSON."""
+    """Return the whole body of a request, which must be JSON."""
     content_type = request.headers.get("content-type", "")
     if parse_media_type(content_type) != ("application", "json"):
         raise unsupported_type(content_type)
@@ -57,7 +57,7 @@ def parse_json(text: bytes | bytearray, model: type[Model]) -> Model:
         parsed = model.model_validate_json(text)
     except ValidationError as error:
         raise Problem("invalid-json", invalid_members(error, model)) from error
-    # The parser takes the last of two members of one name, and leaves the name of the other.
+    # If two members share a name, the parser keeps the last value, but both names remain here.
     if count_strings(text) != _count_strings(parsed):
         part = InvalidPart("has an object with two members of one name", pointer="")
         raise Problem("invalid-json", [part])
@@ -65,7 +65,7 @@ def parse_json(text: bytes | bytearray, model: type[Model]) -> Model:
 
 
 def _count_strings(value: Any) -> int:
-    """Return the number of strings in a parsed value, with the names of its members."""
+    """Return the number of strings in a parsed value, including the names of members."""
     if isinstance(value, str):
         return 1
     if isinstance(value, list):

@@ -19,7 +19,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 MAX_DIMS = 32
 
-# 19 digits hold every number below 2**63; int() is slow only for much longer ones.
+# 19 digits hold every number below 2**63; int() is slow only for much longer texts.
 _NATURAL = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 # A type and subtype of RFC 6838, and any parameters.
@@ -31,12 +31,12 @@ _MEDIA_TYPE = re.compile(
 # A weight of RFC 9110.
 _QUALITY = re.compile(r"0(\.[0-9]{0,3})?|1(\.0{0,3})?", re.ASCII)
 
-# Base64 is decoded in steps, between which the event loop can take the GIL.
+# Base64 is decoded in steps; between steps the event loop can take the GIL.
 _BASE64_STEP = 1 << 20
 
 
 def parse_natural(text: str) -> int | None:
-    """Return the number below 2**63 that `text` has in decimal digits, or None."""
+    """Return the number that `text` spells in decimal digits, or None if it is not below 2**63."""
     if not _NATURAL.fullmatch(text):
         return None
     number = int(text)
@@ -44,10 +44,10 @@ def parse_natural(text: str) -> int | None:
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
-    """Return the shape of a text such as `1,3,224,224`; the empty text is a scalar's."""
+    """Return the shape in a text such as `1,3,224,224`; the empty text means a scalar."""
     if not text:
         return ()
-    # Of a longer text, the last part has commas, and is no number.
+    # In a longer text, the last part contains commas and so is not a number.
     shape = [parse_natural(number) for number in text.split(",", MAX_DIMS)]
     if len(shape) > MAX_DIMS or None in shape:
         raise Problem("invalid-tensor", reason=f"the shape is not 1 to {MAX_DIMS} integers")
@@ -62,7 +62,7 @@ def parse_dtype(text: str) -> str:
 
 
 def check_length(dtype: str, shape: Sequence[int], nbytes: int) -> None:
-    """Refuse content that has another length than the tensor."""
+    """Refuse content whose length does not match the tensor."""
     expected = prod(shape) * ITEM_SIZE[dtype]
     if nbytes != expected:
         reason = f"the content has {nbytes} bytes; the dtype and shape need {expected}"
@@ -70,7 +70,7 @@ def check_length(dtype: str, shape: Sequence[int], nbytes: int) -> None:
 
 
 def parse_quality(text: str, name: str) -> float:
-    """Return the weight of the media type in an Accept header, or 0 if it is not listed."""
+    """Return the weight of the media type in an Accept header; 0 if it is not listed."""
     for entry in text.lower().split(","):
         media_type, *parameters = (part.strip() for part in entry.split(";"))
         if media_type == name:
@@ -103,13 +103,13 @@ def parse_media_type(text: str) -> tuple[str, str]:
 
 
 def unsupported_type(text: str) -> Problem:
-    """Return the problem with a Content-Type."""
+    """Return the problem to raise for a Content-Type."""
     return Problem("unsupported-media-type", reason=f"the Content-Type is {text[:100]!r}")
 
 
 def parse_query(parameters: QueryParams, model: type[Model]) -> Model:
-    """Validate the query of a request; a repeated parameter is refused."""
-    # Another parser, such as a gateway's, may use the other one of two values.
+    """Validate the query of a request; refuse repeated parameters."""
+    # Of two values, another parser, such as a gateway's, may use the other.
     if len(parameters) != len(parameters.multi_items()):
         seen = [name for name, _ in parameters.multi_items()]
         repeated = [name for name in model.model_fields if seen.count(name) > 1]
@@ -122,13 +122,13 @@ def parse_query(parameters: QueryParams, model: type[Model]) -> Model:
 
 
 def refuse_many_values(text: bytes | bytearray) -> None:
-    """Refuse a JSON text that may have more values than a parser may read in one call."""
+    """Refuse JSON text with more values than a parser may read in one call."""
     if has_many_values(text):
         raise Problem("body-too-large", reason="the JSON has too many values")
 
 
 def count_strings(text: bytes | bytearray) -> int:
-    """Return the number of strings in valid JSON: half of the quotes that are not escaped."""
+    """Return the number of strings in valid JSON: half the number of unescaped quotes."""
     quotes = text.count(b'"')
     if b"\\" in text:
         quotes -= text.replace(rb"\\", b"").count(rb"\"")

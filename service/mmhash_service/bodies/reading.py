@@ -1,4 +1,4 @@
-"""Reading of a request body, piece by piece, with limits on its length and on its stalls."""
+"""Reads a request body piece by piece, with limits on length and stalls."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,19 +12,19 @@ from mmhash_service.bodies.parsing import parse_natural
 from mmhash_service.problems.problem import Problem
 from mmhash_service.telemetry import metrics, tracing
 
-# A body has stalled if it makes less progress than this in `stall_timeout_s`.
+# A body has stalled if fewer bytes than this arrive within `stall_timeout_s`.
 MIN_PROGRESS = 1024
 
 # The key of the body's length in the ASGI scope, for the access log.
 BODY_BYTES = "mmhash.body_bytes"
 
-# The ASGI extension whose `receive` is a function that passes a long body to its consumer as it
-# arrives (server/body_sink.py); shorter bodies are received by ASGI messages.
+# An ASGI extension. Its `receive` is a function that passes a long body to a consumer as it arrives
+# (server/body_sink.py). Shorter bodies arrive as ASGI messages.
 RECEIVE_BODY = "mmhash.receive_body"
 DIRECT_MIN_BYTES = 128 << 10
 
-# The ASGI extension whose `watch` is a function that takes what is called when the client has
-# disconnected, or None.
+# An ASGI extension. Its `watch` is a function that takes a callback for when the client
+# disconnects, or None.
 WATCH_CLIENT = "mmhash.watch_client"
 
 
@@ -41,7 +41,7 @@ async def read_body(
 ) -> int:
     """Pass each piece of the body to `take` as it arrives, and return the total length.
 
-    A longer body than the limit is the problem `body-too-large`. A piece's memory is reused when
+    A body beyond the limit is the problem `body-too-large`. The memory of a piece is reused once
     `take` has returned.
     """
     refuse_compressed(request)  # all bodies pass here
@@ -64,14 +64,14 @@ async def read_body(
 
 
 def refuse_compressed(request: Request) -> None:
-    """Refuse a body that a gateway or an engine may decompress: it would see other bytes."""
+    """Refuse a body that a gateway or engine might decompress: it would see other bytes."""
     for name in COMPRESSION_HEADERS:
         if request.headers.get(name, "identity").lower() != "identity":
             raise Problem("unsupported-encoding")
 
 
 def too_large(limit: int) -> Problem:
-    """Return the problem with a body that is longer than a limit in bytes."""
+    """Return the problem for a body longer than `limit` bytes."""
     return Problem("body-too-large", reason=f"at most {limit} bytes are accepted")
 
 
@@ -109,7 +109,7 @@ async def _receive_messages(
 
 
 class StallTimer:
-    """Cancel the task if its body stalls, with one timer for each body, not one for each piece."""
+    """Cancel the task if its body stalls. There is one timer per body, not per piece."""
 
     def __init__(self, seconds: float) -> None:
         self._length = 0
@@ -128,7 +128,7 @@ class StallTimer:
         self._length += nbytes
 
     def on_timer(self) -> None:
-        """Cancel the task if its body has made no progress since the last run of the timer."""
+        """Cancel the task if its body has made no progress since the timer last ran."""
         if self._length - self._last_length < MIN_PROGRESS and self._task is not None:
             self._stalled = True
             self._task.cancel()

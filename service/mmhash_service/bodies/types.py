@@ -1,4 +1,4 @@
-"""Types and fields that several schemas have."""
+"""Types and fields that several schemas share."""
 
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ Hex64 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Hex16 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 
 SCHEMA_ERROR = "schema"
-"""The type of an error whose text names only what the schema has, so that clients may see it."""
+"""The type of an error whose text names only the schema, so that clients may see it."""
 
 FALLBACK: Any = Field(
     default=None,
@@ -30,7 +30,7 @@ RECIPE: Any = Field(
 
 
 class RequestModel(BaseModel):
-    """A model that refuses unknown fields: a misspelt one would silently change the result."""
+    """A model that refuses unknown fields: a misspelt field would silently change the result."""
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 

@@ -1,6 +1,6 @@
 """The places of a request that a model refuses.
 
-A pointer has only names of the schema: an unknown member is reported at its parent.
+A pointer contains only names from the schema: an unknown member is reported at its parent.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,16 +11,16 @@ from pydantic import BaseModel, ValidationError
 
 from mmhash_service.problems.problem import InvalidPart
 
-# More would help nobody, and each takes time.
+# More errors would help nobody, and each takes time.
 MAX_PARTS = 20
 
-# Of a name that the caller made up, so much is told.
+# How much of a name that the caller made up is shown.
 _MAX_NAME = 64
 
 _UNKNOWN = "extra_forbidden"
 _MISSING = "missing"
 
-# Types whose message is made of the schema only, and those with a text of ours.
+# Types whose message contains only the schema, and types with a message of ours.
 _REASONS = {
     _MISSING: "is missing",
     "json_invalid": "is not JSON",
@@ -44,7 +44,7 @@ def invalid_members(error: ValidationError, model: type[BaseModel]) -> list[Inva
 
 
 def invalid_parameters(error: ValidationError, model: type[BaseModel]) -> list[InvalidPart]:
-    """Return the invalid parameters of a query; an unknown one has no name."""
+    """Return the invalid parameters of a query; an unknown parameter is not named."""
     names = _names(model)
     parts = []
     for entry in _entries(error):
@@ -66,14 +66,14 @@ def _reason(entry: Any, known: Iterable[str], kind: str) -> str:
 
 
 def unknown_name(name: str, known: Iterable[str], kind: str) -> str:
-    """Return the reason why a name is refused, with the name that was probably meant."""
+    """Return why a name is refused, and the name that was probably meant."""
     close = get_close_matches(name[:_MAX_NAME], known, n=1)
     meant = f": did you mean {close[0]!r}?" if close else ""
     return f"there is no {kind} {name[:_MAX_NAME]!r}{meant}"
 
 
 def _steps(entry: Any, names: frozenset[str]) -> Iterator[str | int]:
-    """Yield the steps of a place, without branches of a union and without unknown members."""
+    """Yield the steps of a place, without branches of unions and without unknown members."""
     place = entry["loc"][:-1] if entry["type"] == _UNKNOWN else entry["loc"]
     return (step for step in place if isinstance(step, int) or step in names)
 

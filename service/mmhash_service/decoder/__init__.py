@@ -1,1 +1,1 @@
-"""Decoding of untrusted images and media in processes with limits on their time and memory."""
+"""Decodes untrusted images and media in processes with limits on time and memory."""

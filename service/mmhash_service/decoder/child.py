@@ -1,4 +1,4 @@
-"""A decoder process as the service sees it: jobs out, answers in; nothing blocks the event loop."""
+"""A decoder process as the service sees it: jobs go out, results come back, nothing blocks."""
 
 import asyncio
 import errno
@@ -21,17 +21,17 @@ T = TypeVar("T")
 # The variables that Python and the libraries need, without the secrets among the settings.
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "TMPDIR")
 
-# Bytes copied before the event loop may run.
+# How many bytes are copied before the event loop may run.
 _PIECE = 1 << 20
 
-# Pages of a decoder's file that are reused for the next image: new ones took half of its time.
+# How much of a decoder's file is kept for the next image: new pages are slow.
 _KEPT = 4 << 20
 
 _ANSWERS: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
 
 
 class DecoderEndedError(Exception):
-    """The process exited, or sent an invalid answer."""
+    """The process exited, or sent an invalid message."""
 
 
 class IdleEndError(Exception):
@@ -39,11 +39,11 @@ class IdleEndError(Exception):
 
 
 class DecoderProcess:
-    """One process, and the file in which it receives images."""
+    """A process, and the file in which it receives images."""
 
     def __init__(self, max_pixels: int, max_nbytes: int) -> None:
         environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
-        # With its default, numpy starts a thread for each core.
+        # By default, numpy would start a thread for each core.
         environment["OPENBLAS_NUM_THREADS"] = "1"
         with ExitStack() as files:
             self._file = files.enter_context(_memory_file())
@@ -61,7 +61,7 @@ class DecoderProcess:
         self._connection.setblocking(False)
 
     async def run(self, job: ImageJob | MediaJob, body: memoryview) -> Answer:
-        """Send the job and its image, and return the answer."""
+        """Send the job with its image, and return the result."""
         await self._share(body)
         socket.send_fds(self._connection, [msgspec.msgpack.encode(job)], [self._file])
         answer = await self.receive()
@@ -70,14 +70,14 @@ class DecoderProcess:
         return answer
 
     async def _share(self, body: memoryview) -> None:
-        """Copy an image to the file, and let other tasks run between its pieces."""
+        """Copy an image to the file, letting other tasks run between pieces."""
         for start in range(0, len(body), _PIECE):
             piece = body[start : start + _PIECE]
             end = start + len(piece)
             if end <= len(self._kept):
                 self._kept[start:end] = piece
             elif os.pwrite(self._file, piece, start) != len(piece):
-                # What is missing would be an earlier image's.
+                # Missing bytes would be bytes of an earlier image.
                 raise OSError(errno.ENOSPC, "an image cannot be written to memory")
             if start:
                 await asyncio.sleep(0)
@@ -103,7 +103,7 @@ class DecoderProcess:
         return pieces.getvalue()
 
     async def watch(self, task: asyncio.Task[T]) -> T:
-        """Wait for the task; cancel it if the process exits, which has no job meanwhile."""
+        """Wait for the task; cancel it if the process exits, which meanwhile has no job."""
         loop = asyncio.get_running_loop()
         has_exited = False
 
@@ -124,7 +124,7 @@ class DecoderProcess:
             loop.remove_reader(self._connection)
 
     async def end(self) -> int:
-        """Kill the process, if it still runs, and return its exit code."""
+        """Kill the process if it still runs, and return its exit code."""
         self._process.kill()
         self._files.close()
         while (code := self._process.poll()) is None:  # noqa: ASYNC110  (there is no event to wait for)
@@ -134,7 +134,7 @@ class DecoderProcess:
 
 @contextmanager
 def _memory_file() -> Iterator[int]:
-    """Open an anonymous file in memory, or on disk if the system has no memfd_create."""
+    """Open an anonymous file in memory, or on disk if the system lacks memfd_create."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("mmhash-image")
         try:

@@ -1,4 +1,4 @@
-"""A helper process of this package, connected to this one by a socket."""
+"""A helper process of this package, connected to this process by a socket."""
 
 import os
 import socket
@@ -9,9 +9,9 @@ from pathlib import Path
 
 
 class ChildProcess:
-    """A process that runs a module with the descriptor of its socket as the first argument.
+    """A process that runs a module, with the descriptor of its socket as the first argument.
 
-    It must exit when the connection is closed, and so when this process exits.
+    The process must exit when the connection closes, and so when this process exits.
     """
 
     def __init__(
@@ -50,9 +50,10 @@ class ChildProcess:
 
 
 def _without_hooks(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without the folders of PYTHONPATH that hook into each Python.
+    """Return the environment without folders of PYTHONPATH that hook into each Python process.
 
-    opentelemetry-instrument adds one: a decoder would start exporters before it confines itself.
+    opentelemetry-instrument adds such a folder: a decoder would start exporters before it confines
+    itself.
     """
     if "PYTHONPATH" not in environment:
         return dict(environment)

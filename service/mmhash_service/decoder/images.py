@@ -1,4 +1,4 @@
-"""Decoding and hashing of an image; its headers are checked before its frames are decoded."""
+"""Decodes and hashes an image, after checking its headers."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -12,18 +12,18 @@ from mmhash.errors import InputTypeError, LimitError
 from mmhash.image import DAMAGE, FORMATS, PILLOW_MAX_PIXELS, describe, read_orientation
 from mmhash_service.decoder.messages import MAX_EXTRA, MAX_FRAMES, Decoded, Refused
 
-# A larger image is hashed in bands, so that its pixels are not copied as a whole. For smaller ones
-# bands cost more time than the copy.
+# Larger images are hashed in bands, to avoid copying all pixels. For smaller images, bands cost
+# more time than the copy.
 _BAND_PIXELS = 1 << 20
 
 # Pillow decodes run-length encoded BMPs in Python, pixel by pixel. A skipped row takes 2 bytes, so
-# a legal file can come near this limit; one of 1084 bytes claimed 178956970 pixels.
+# a valid file can come near this limit. A file of 1 kB can claim 178956970 pixels.
 _RLE_PIXELS_PER_BYTE = 4096
 
 _TILE_WIDTH, _TILE_LENGTH = 322, 323
 
 Grow = Callable[[int, int], None]
-"""Called with the number of frames and pixels so far, before the last frame is decoded."""
+"""Called with the numbers of frames and pixels so far, before the last frame is decoded."""
 
 
 class CostlyError(Exception):
@@ -31,7 +31,7 @@ class CostlyError(Exception):
 
 
 def pin_pillow() -> None:
-    """Set the process-wide options of Pillow that change pixels or limits."""
+    """Set Pillow's process-wide options that change pixels or limits."""
     Image.MAX_IMAGE_PIXELS = PILLOW_MAX_PIXELS
     ImageFile.LOAD_TRUNCATED_IMAGES = False
     GifImagePlugin.LOADING_STRATEGY = GifImagePlugin.LoadingStrategy.RGB_AFTER_FIRST
@@ -44,7 +44,7 @@ def decode_image(
 ) -> Decoded | Refused:
     """Decode and hash the image, or return its problem."""
     try:
-        # Pillow warns of damage that it tolerates and of large images.
+        # Pillow warns about damage that it tolerates, and about large images.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with Image.open(BytesIO(body), formats=FORMATS) as image:
@@ -66,10 +66,10 @@ def _refused(problem: str, error: BaseException) -> Refused:
 
 
 def _check_frames(image: Image.Image, nbytes: int, max_pixels: int, grow: Grow) -> int:
-    """Return the number of frames, or raise an error if they are too many or too large.
+    """Return the number of frames; raise an error if there are too many or they are too large.
 
-    All frames are visited before the first is decoded: a later frame of a GIF can enlarge the image
-    for good. To visit a frame, Pillow may decode the one before.
+    Every frame is visited before the first is decoded: a later frame of a GIF can enlarge the
+    canvas for good. To visit a frame, Pillow may decode the previous frame.
     """
     count = pixels = 0
     while True:
@@ -87,7 +87,7 @@ def _check_frames(image: Image.Image, nbytes: int, max_pixels: int, grow: Grow) 
 
 
 def _pixels(frame: Image.Image, nbytes: int) -> int:
-    """Return the number of pixels to decode for the frame; for a tiled TIFF at least one tile."""
+    """Return how many pixels to decode for the frame; for a tiled TIFF, at least one tile."""
     pixels = frame.width * frame.height
     tiles = getattr(frame, "tile", ())
     if frame.format == "BMP" and tiles and tiles[0][0] == "bmp_rle":
@@ -130,7 +130,7 @@ def _orientation(image: Image.Image, frames: int, body: bytes) -> int:
 
 
 def _bands(frame: Image.Image) -> Iterator[bytes]:
-    """Yield the pixels in bands of whole rows from the top, equal to `tobytes` when joined."""
+    """Yield the pixels in bands of whole rows from the top; joined, they equal `tobytes`."""
     frame.load()
     width, height = frame.size
     if width * height <= _BAND_PIXELS:

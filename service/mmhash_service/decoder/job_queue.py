@@ -1,4 +1,4 @@
-"""The queue of the jobs of a decoder pool: the cheapest first, for slots with a maximum cost."""
+"""The job queue of a decoder pool: cheapest job first, for slots with a maximum cost."""
 
 import asyncio
 import heapq
@@ -11,7 +11,7 @@ from mmhash_service.decoder.messages import Answer, ImageJob, MediaJob
 
 @dataclass(order=True)
 class QueuedJob:
-    """A job in the queue, ordered by its cost, then by its age."""
+    """A queued job, ordered by cost, then by age."""
 
     cost_s: float
     number: int
@@ -26,7 +26,7 @@ class JobQueue:
 
     def __init__(self) -> None:
         self._jobs: list[QueuedJob] = []
-        # The waiting slots; the one with the lowest maximum cost is first.
+        # The waiting slots, starting with the lowest maximum cost.
         self._slots: list[tuple[float, int, asyncio.Future[None]]] = []
         self._numbers = count()
 
@@ -36,7 +36,7 @@ class JobQueue:
         self._wake()
 
     async def get(self, max_cost_s: float) -> QueuedJob:
-        """Wait for the cheapest job, if it costs at most `max_cost_s`."""
+        """Wait until the cheapest job costs at most `max_cost_s`, and take it."""
         while not (self._jobs and self._jobs[0].cost_s <= max_cost_s):
             slot = (max_cost_s, next(self._numbers), asyncio.get_running_loop().create_future())
             insort(self._slots, slot)
@@ -45,7 +45,7 @@ class JobQueue:
             except asyncio.CancelledError:
                 if slot in self._slots:
                     self._slots.remove(slot)
-                self._wake()  # it may have been woken for a job that another slot can run
+                self._wake()  # this slot may have been woken for a job that another slot can run
                 raise
         job = heapq.heappop(self._jobs)
         self._wake()

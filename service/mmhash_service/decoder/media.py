@@ -1,4 +1,4 @@
-"""The index and the decoded frames of a video or audio clip, read in a decoder process."""
+"""Reads the index and decodes the frames of a video or audio clip, in a decoder process."""
 
 from io import BytesIO
 from typing import Any
@@ -78,7 +78,7 @@ def _hash_parts(
 
 
 def load_codecs() -> None:
-    """Have PyAV load all it needs, by a video and an audio clip that it writes itself."""
+    """Make PyAV load all it needs, with a video and an audio clip that it writes itself."""
     if av is None:
         return
     av.logging.set_level(None)  # its output may quote the media

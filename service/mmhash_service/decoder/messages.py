@@ -1,6 +1,6 @@
 """The messages between the service and a decoder process.
 
-Neither side trusts the other: lengths are checked before a message is read, types when it is.
+Neither side trusts the other: lengths are checked before a message is read, and types afterwards.
 """
 
 from typing import Annotated, Literal
@@ -9,21 +9,21 @@ import msgspec
 
 from mmhash.digest import Algorithm
 
-# A frame of one pixel costs Pillow far more than the pixel, so frames have a limit of their own.
+# A frame of one pixel costs Pillow far more than the pixel, so frames have their own limit.
 MAX_FRAMES = 10_000
 
-# The descriptions of that many frames, each with a palette and a transparency table, are shorter.
+# Longer than the descriptions of that many frames, each with a palette and transparency table.
 MAX_EXTRA = 16 << 20
 MAX_ANSWER = MAX_EXTRA + 4096
 
-# Each answer is preceded by its length.
+# Each result follows its length.
 LENGTH_SIZE = 4
 
-# A job is one message, sent with the descriptor of the file in memory that holds the image.
-# One of a clip holds the indices of its frames.
+# A job is one message, sent with the descriptor of the memory file that holds the image. The job of
+# a clip lists the indices of its frames.
 MAX_JOB = 16384
 
-# Frames or windows of a clip that are decoded for one item.
+# How many frames or windows of a clip are decoded for one item.
 MAX_PARTS = 1024
 
 Natural = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
@@ -37,7 +37,7 @@ class ImageJob(msgspec.Struct, frozen=True, tag="image"):
     algorithm: Algorithm
     nbytes: int
     max_pixels: int
-    # An image that may take longer than `defer_above_s` is not decoded, but deferred.
+    # An image that may take longer than `defer_above_s` is deferred, not decoded.
     max_cpu_s: float
     defer_above_s: float
 
@@ -69,12 +69,12 @@ class MediaJob(msgspec.Struct, frozen=True, tag="media"):
     max_cpu_s: float
     defer_above_s: float
     selection: VideoSelection | AudioSelection | None = None
-    # To decode, of all frames up to the last that is selected.
+    # How many pixels to decode, of all frames up to the last selected frame.
     pixels: int = 0
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """The process is ready; `unconfined` is the reason if it has no system call filter."""
+    """The process is ready; `unconfined` says why it has no system call filter."""
 
     unconfined: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
@@ -137,7 +137,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
         "no-media-extra",
     ]
     reason: Annotated[str, msgspec.Meta(max_length=200)]
-    # For the caller: only messages of ours, no decoder's.
+    # For the caller: only our own messages, never a decoder's.
     shown: Annotated[str, msgspec.Meta(max_length=200)] | None = None
 
 

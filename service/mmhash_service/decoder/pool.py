@@ -1,7 +1,7 @@
-"""The pool of decoder processes: their jobs, their limits, and their replacement.
+"""The pool of decoder processes: their jobs, limits and replacement.
 
-Nothing here blocks the event loop or uses a thread, so that probes and requests without images do
-not wait for images.
+Nothing here blocks the event loop or uses a thread, so probes and requests without images never
+wait for images.
 """
 
 import asyncio
@@ -38,14 +38,14 @@ from mmhash_service.telemetry import tracing
 
 logger = logging.getLogger(__name__)
 
-# A process takes 0.2 s to start on an idle core.
+# A process starts in less than a second on an idle core; loaded machines need longer.
 _START_TIMEOUT_S = 30.0
 _RETRY_S = 1.0
 
-# The readiness probe waits this long for the first start, less than its client does.
+# The readiness probe waits this long for the first start, which is less than its client waits.
 _READY_TIMEOUT_S = 4.0
 
-# An idle decoder takes 35 MB.
+# Even idle decoders take memory.
 _MAX_DEFAULT = 8
 
 _CRASHES = frozenset(
@@ -54,11 +54,11 @@ _CRASHES = frozenset(
 
 
 class ImageRefusedError(Exception):
-    """The reason of a refusal, for the log."""
+    """The reason for a refusal, for the log."""
 
 
 class DecoderPool:
-    """The decoder processes of the setting `decoders`, and one more for small images only."""
+    """The decoder processes of the setting `decoders`, plus one for small images only."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -75,7 +75,7 @@ class DecoderPool:
         return decoder_count(self._settings) + 1
 
     def open(self) -> None:
-        """Start the processes; they run jobs as soon as they are ready."""
+        """Start the processes; each runs jobs as soon as it is ready."""
         self._loop = asyncio.get_running_loop()
         self._queue = JobQueue()
         self._started = [asyncio.Event() for _ in range(self.size)]
@@ -118,7 +118,7 @@ class DecoderPool:
         selection: VideoSelection | AudioSelection | None = None,
         pixels: int = 0,
     ) -> Answer:
-        """Read the index of a video or audio clip, or hash the frames or samples of a selection.
+        """Read the index of a video or audio clip, or hash the selected frames or samples.
 
         `pixels` is the number of pixels to decode, which sets the limit on time.
         """
@@ -131,7 +131,7 @@ class DecoderPool:
         return answer
 
     async def _run_job(self, body: memoryview, job: ImageJob | MediaJob, cost_s: float) -> Answer:
-        """Run a job; how long it may wait for a process is for the caller to say."""
+        """Run a job; the caller decides how long the job may wait for a process."""
         self._open_here()
         with tracing.span("decode"):
             answer = await self._submit(body, job, cost_s)
@@ -151,12 +151,12 @@ class DecoderPool:
         return await answer
 
     def _open_here(self) -> None:
-        """Start the processes if this event loop has not: without a server there is no lifespan."""
+        """Start the processes unless this event loop has: outside a server there is no lifespan."""
         if self._loop is not asyncio.get_running_loop():
             self.open()
 
     async def _run(self, max_cost_s: float, started: asyncio.Event) -> None:
-        """Run one process and pass it one job after another; replace it when it exits."""
+        """Keep one process running: pass it one job after another, and replace it when it exits."""
         while True:
             try:
                 process = DecoderProcess(self._settings.max_pixels, self._max_nbytes)
@@ -181,7 +181,7 @@ class DecoderPool:
                 await process.end()
 
     def _log_confinement(self, hello: Answer) -> None:
-        """Check the first message of a process; log once if it has no system call filter."""
+        """Check the first message of a process; log once if there is no system call filter."""
         if not isinstance(hello, Hello):
             raise DecoderEndedError
         if hello.unconfined and not self._is_logged:
@@ -193,9 +193,9 @@ class DecoderPool:
 
     @asynccontextmanager
     async def _time_limit(self, answer: asyncio.Future[Answer]) -> AsyncIterator[None]:
-        """Limit the time of a job in its process: twice as long if somebody waits for its answer.
+        """Limit a job's time in its process: twice the time-out if a request waits for it.
 
-        Of the requests that share it, one may have begun to wait when the first gives up.
+        Requests share a job, and one may begin to wait just as the first gives up.
         """
         loop, timeout_s = asyncio.get_running_loop(), self._settings.work_timeout_s
         start = loop.time()
@@ -227,7 +227,7 @@ class DecoderPool:
                 problem = "costly-media"
             elif -code in _CRASHES:
                 problem = "damaged-media"
-            elif not queued.is_retried:  # killed from outside: not caused by the image
+            elif not queued.is_retried:  # killed from outside: not the image's fault
                 queued.is_retried = True
                 self._queue.put(queued)
                 return False
@@ -242,7 +242,7 @@ class DecoderPool:
 
 
 def pixels_of(answer: Answer, algorithm: Algorithm) -> Pixels:
-    """Return the pixels of an answer; all other answers are problems."""
+    """Return the pixels of a result; raise a problem for any other result."""
     match answer:
         case Decoded(digest=digest) as decoded if len(digest) == DIGEST_SIZE[algorithm]:
             content = Digest(algorithm, digest)
@@ -262,5 +262,5 @@ def _problem_of(refused: Refused) -> Problem:
 
 
 def decoder_count(settings: Settings) -> int:
-    """Return the number of decoders of one server process that decode images of any size."""
+    """Return how many decoders of a server process decode images of any size."""
     return settings.decoders or max(1, min(cpu_count() // settings.processes, _MAX_DEFAULT))

@@ -1,7 +1,7 @@
-"""A decoder process: it runs one job after another, until the service exits or it exceeds a limit.
+"""A decoder process: runs one job after another, until the service exits or a limit is exceeded.
 
-It is started as `python -m mmhash_service.decoder.process` with the arguments of `main`. It imports
-as little as possible, and all of it before it gives up its privileges.
+The service starts it as `python -m mmhash_service.decoder.process` with the arguments of `main`. It
+imports as little as possible, and everything before it gives up its privileges.
 """
 
 import os
@@ -13,7 +13,7 @@ from itertools import product
 
 import msgspec
 
-# Pillow would import the plugins at the first of their files, when the process can open no more.
+# Otherwise Pillow would import plugins at the first file, when the process can no longer open any.
 from PIL import (  # noqa: F401
     BmpImagePlugin,
     GifImagePlugin,
@@ -43,7 +43,7 @@ from mmhash_service.limits.malloc import tune_malloc
 
 
 def main(descriptor: int, parent: int, max_pixels: int, max_nbytes: int) -> None:
-    """Run the jobs received from the socket with that descriptor."""
+    """Run the jobs that arrive on the socket with this descriptor."""
     sandbox.exit_with(parent)
     tune_malloc()
     pin_pillow()
@@ -72,7 +72,7 @@ class _DeferredError(Exception):
 
 
 class _Budget:
-    """The time and memory limits of one job, which grow with the frames that are visited."""
+    """The time and memory limits of one job, which grow as frames are visited."""
 
     def __init__(self, job: ImageJob | MediaJob, idle: int) -> None:
         self._job, self._idle = job, idle
@@ -80,13 +80,13 @@ class _Budget:
         self._limit_memory(job.max_pixels)
 
     def spend(self, body: bytes) -> Answer:
-        """Decode the image within the limits; SIGPROF kills the process beyond that of time."""
+        """Decode the image within the limits; beyond the time limit, SIGPROF kills the process."""
         job = self._job
         try:
             if isinstance(job, MediaJob):
                 return self._spend_on_media(body, job)
             self._grow(0, 0)
-            if body[8:12] == b"WEBP":  # Pillow allocates its memory before its size is known
+            if body[8:12] == b"WEBP":  # Pillow allocates its memory before the size is known
                 self._limit_memory(job.max_pixels)
             return decode_image(body, job.algorithm, job.max_pixels, self._grow)
         except _DeferredError as deferred:
@@ -95,7 +95,7 @@ class _Budget:
             sandbox.limit_cpu(0)
 
     def _spend_on_media(self, body: bytes, job: MediaJob) -> Answer:
-        # FFmpeg allocates frames of the sizes that the stream has, not of those in the index.
+        # FFmpeg allocates frames of the streams' sizes, not of the sizes in the index.
         self._limit_memory(job.max_pixels)
         sandbox.limit_cpu(min(costs.cpu_seconds(job.nbytes, 0, job.pixels), job.max_cpu_s))
         return read_media(body, job)
@@ -114,7 +114,7 @@ class _Budget:
 
 
 def _load_plugins() -> None:
-    """Have Pillow load everything it needs, by decoding an image of each format and mode."""
+    """Make Pillow load everything it needs, by decoding an image of each format and mode."""
     for name, mode in product(FORMATS, ("RGB", "P")):
         body = BytesIO()
         image = Image.new(mode, (2, 2))

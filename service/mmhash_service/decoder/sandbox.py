@@ -12,8 +12,8 @@ from typing import Any
 _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 22, 38
 _SECCOMP_MODE_FILTER = 2
 
-# The system calls to decode, hash and answer. All others fail with EPERM, such as those to open a
-# file, create a socket, start a process or a thread, or signal another process.
+# The system calls needed to decode, hash and respond. All others fail with EPERM, including opening
+# a file, creating a socket, starting a process or thread, and signalling another process.
 _ALLOWED = (
     *("brk", "munmap", "mremap", "madvise"),
     *("read", "pread64", "write", "close", "fstat", "lseek"),
@@ -31,10 +31,10 @@ _STATM = Path("/proc/self/statm")
 
 
 def exit_with(parent: int) -> None:
-    """Have the kernel kill this process when the service exits, if it supports that."""
+    """Make the kernel kill this process when the service exits, if the kernel supports that."""
     if sys.platform == "linux":
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it has exited already
+    if os.getppid() != parent:  # the service has exited already
         raise SystemExit(0)
 
 
@@ -42,12 +42,12 @@ def address_space() -> int:
     """Return the size of the address space of this process in bytes."""
     try:
         return int(_STATM.read_text(encoding="ascii").split()[0]) * resource.getpagesize()
-    except OSError:  # not Linux, where RLIMIT_AS has no effect
+    except OSError:  # not Linux: RLIMIT_AS has no effect
         return 1 << 40
 
 
 def enter(max_address_space: int) -> str:
-    """Give up privileges; return the reason if there is no system call filter, or ''."""
+    """Give up privileges; return "", or why there is no system call filter."""
     _limit(resource.RLIMIT_AS, max_address_space)
     for kind in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC):
         _limit(kind, 0)
@@ -59,13 +59,13 @@ def enter(max_address_space: int) -> str:
 
 
 def limit_memory(address_space: int) -> None:
-    """Have allocations fail if they would exceed that address space, in bytes."""
+    """Make allocations fail that would exceed this address space in bytes."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (min(address_space, hard), hard))
 
 
 def limit_cpu(seconds: float) -> None:
-    """Have SIGPROF kill this process after that CPU time; 0 removes the limit."""
+    """Make SIGPROF kill this process after this much CPU time; 0 removes the limit."""
     signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
@@ -80,7 +80,7 @@ def _filter_calls() -> str:
     rules.allow("prlimit64", args={0: 0})  # its own limits, within the hard ones
     try:
         program = rules.program
-        # Not rules.load(): it runs programs to find libc, and they need a writable folder.
+        # Not rules.load(): it runs programs to find libc, which need a writable folder.
         instructions = ctypes.create_string_buffer(program, len(program))
         _prctl(
             _PR_SET_SECCOMP,

@@ -1,1 +1,1 @@
-"""The endpoints of the service, one module for each subject."""
+"""The endpoints of the service, one module per subject."""

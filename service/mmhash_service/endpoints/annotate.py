@@ -32,7 +32,7 @@ router = APIRouter()
 
 JSON = "application/json"
 
-# Only the request, for clients that forward it.
+# Only the request, for clients that forward the response.
 BARE = "application/vnd.mmhash.request+json"
 
 _OPENAPI = {
@@ -48,7 +48,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
     "/annotate", openapi_extra=_OPENAPI, response_model=AnnotateAnswer, responses=_RESPONSES
 )
 async def annotate_request(request: Request) -> Response:
-    """Add a hash to each image, video and audio of a request for which its engine takes one."""
+    """Add a hash to each image, video and audio for which the engine takes one."""
     query = parse_query(request.query_params, AnnotateQuery)
     resources = Resources.of(request)
     with resources.limits.admit() as admission:
@@ -56,7 +56,7 @@ async def annotate_request(request: Request) -> Response:
         models, work = resources.models, resources.work
         model = None if query.plan is None else models.find(query.plan)
         text = await read_json(request, resources.settings, admission)
-        admission.hold(2 * len(text))  # the request that is written, and the response around it
+        admission.hold(2 * len(text))  # the request as text, and the response around it
         document = await work.run(open_document, text, query.path)
         annotated = await work.run(read_to_annotate, context.engines[0], document)
         places = places_to_fill(annotated, "fetch")

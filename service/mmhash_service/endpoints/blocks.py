@@ -1,4 +1,4 @@
-"""`POST /blocks`: the keys of a prompt's blocks in an engine's cache, and their ids in events."""
+"""`POST /blocks`: the keys of a prompt's blocks in an engine's cache, and their event ids."""
 
 from fastapi import APIRouter, Request, Response
 
@@ -22,7 +22,7 @@ router = APIRouter()
     "/blocks", openapi_extra=json_body(BlocksBody, examples.BLOCKS), response_model=BlocksAnswer
 )
 async def blocks(request: Request) -> Response:
-    """Return the key of each block of the prompt, bound to the blocks before it."""
+    """Return the key of each block of the prompt, bound to all blocks before it."""
     resources = Resources.of(request)
     with resources.limits.admit() as admission:
         text = await read_json(request, resources.settings, admission)

@@ -1,4 +1,4 @@
-"""The body types of `POST /hash`: the table that bodies, multipart parts and OpenAPI read."""
+"""The body types of `POST /hash`: the table behind bodies, multipart parts and OpenAPI."""
 
 from collections.abc import Callable
 from functools import partial
@@ -36,7 +36,7 @@ class BodyType(NamedTuple):
 
 
 def find_body_type(content_type: str) -> BodyType:
-    """Return the entry of the table for a Content-Type."""
+    """Return the table's entry for a Content-Type."""
     main, sub = parse_media_type(content_type)
     body_type = BODY_TYPES.get(f"{main}/{sub}") or BODY_TYPES.get(f"{main}/*")
     if body_type is None:
@@ -51,7 +51,7 @@ def open_body(
     query: HashQuery,
     length: int | None,
 ) -> Reader:
-    """Return the reader of a whole body, whose Content-Length is `length` if it has one."""
+    """Return the reader for a whole body; `length` is its Content-Length, if any."""
     if query.dtype is None and query.shape is None:
         return body_type.open(context, content_type, None)
     if not body_type.may_be_tensor:

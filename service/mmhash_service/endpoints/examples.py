@@ -1,4 +1,4 @@
-"""Examples of JSON bodies, in the OpenAPI document and at `/docs`; a test sends each."""
+"""Examples of JSON bodies, for OpenAPI and `/docs`; a test sends each of them."""
 
 from typing import Any
 

@@ -30,7 +30,7 @@ JSON = "application/json"
 
 _ENCODER = Encoder()
 
-# To copy a request into the answer, and to check it if it has no plan.
+# The cost of copying a request into the response, and of checking a request without a plan.
 _BYTES_PER_US = 2000
 
 
@@ -39,13 +39,13 @@ _OPENAPI = {"parameters": query_parameters(RouteQuery), **json_body(None)}
 
 @router.post("/route", openapi_extra=_OPENAPI, response_model=RouteAnswer)
 async def route(request: Request) -> Response:
-    """Return the request as its best worker would get it, and the workers, the best one first."""
+    """Return the request as its best worker would get it, and the workers, best first."""
     query = parse_query(request.query_params, RouteQuery)
     resources = GatewayResources.of(request)
     with resources.limits.admit() as admission:
         text = await read_json(request, resources.settings, admission)
         routed = await read_request(text, JSON, query.path, resources.work, is_prompt=True)
-        _ = routed.document  # one that is no JSON is refused
+        _ = routed.document  # a body that is not JSON is refused
         routing = Routing(resources.router, request, routed, admission, is_counted=False)
         decision = await routing.decide()
         body = routed.text if decision.best is None else decision.prepared.body
@@ -68,7 +68,7 @@ async def workers(request: Request) -> Response:
 
 
 def _state(worker: Worker, stats: WorkerStats | None, mismatched: frozenset[str]) -> dict[str, Any]:
-    """Return a worker's state; one without KV events has counts of 0."""
+    """Return a worker's state; without KV events, its counts are 0."""
     return WorkerState(
         url=worker.url,
         engine=worker.engine and worker.engine.name,

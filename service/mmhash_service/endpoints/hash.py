@@ -24,10 +24,10 @@ router = APIRouter()
 
 _NO_QUERY = HashQuery()
 
-# To describe an item, or to name it for an engine.
+# The cost of describing an item, and of naming it for an engine.
 _NAME_US = 10
 
-# FastAPI does not see the query and the body, which the handler parses itself.
+# The handler itself parses the query and the body; FastAPI sees neither.
 _OPENAPI = {
     "parameters": [*query_parameters(HashQuery), TENANT_PARAMETER],
     "requestBody": {
@@ -43,7 +43,7 @@ _OPENAPI = {
 
 @router.post("/hash", openapi_extra=_OPENAPI, response_model=HashAnswer)
 async def hash_body(request: Request) -> Response:
-    """Hash the body: plain bytes, a tensor's elements, an image's pixels, or many of them."""
+    """Hash the body: plain bytes, a tensor's elements, an image's pixels, or many items."""
     start = perf_counter()
     query = _parse_query(request)
     content_type = request.headers.get("content-type", "")
@@ -75,12 +75,12 @@ def _describe(
 
 
 def _repr_digest(payload: bytes) -> str:
-    """Return the field of RFC 9530 for a response."""
+    """Return the digest field (RFC 9530) of a response."""
     return f"sha-256=:{b64encode(sha256(payload).digest()).decode()}:"
 
 
 def _parse_query(request: Request) -> HashQuery:
-    """Parse the query; FastAPI would take as long for it as a small request takes in all."""
+    """Parse the query. FastAPI would take as long for this as a small request takes in all."""
     if not request.scope["query_string"]:
         return _NO_QUERY
     return parse_query(request.query_params, HashQuery)

@@ -5,13 +5,13 @@ from starlette.types import Receive, Scope, Send
 
 from mmhash_service.limits.capacity import Limits
 
-# Shorter responses are limited by the number of connections only. The transport has at most two
-# pieces of a longer one.
+# Only the number of connections limits shorter responses. For a longer response, the transport
+# holds at most two pieces.
 _PIECE = 256 << 10
 
 
 class LongResponse(Response):
-    """A JSON response, sent piece by piece if it is long."""
+    """A JSON response, which is sent piece by piece if it is long."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class LongResponse(Response):
         self._limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response; a piece is passed to the transport when the last one has been read."""
+        """Send the response; pass on each piece once the client has read the previous one."""
         if len(self.body) <= _PIECE:
             await super().__call__(scope, receive, send)
             return

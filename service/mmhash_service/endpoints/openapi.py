@@ -1,4 +1,4 @@
-"""OpenAPI descriptions of queries and bodies that the handlers parse themselves."""
+"""OpenAPI descriptions of the queries and bodies that handlers parse themselves."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def json_schema(model: type[BaseModel]) -> dict[str, str]:
 def json_body(
     model: type[BaseModel] | None, examples: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the OpenAPI of a request whose body is the model as JSON; None is any object."""
+    """Return the OpenAPI of a request whose body is the model as JSON; None means any object."""
     content: dict[str, Any] = {
         "schema": {"type": "object"} if model is None else json_schema(model)
     }
@@ -31,7 +31,7 @@ def json_body(
 
 
 def query_parameters(model: type[BaseModel]) -> list[dict[str, Any]]:
-    """Return the OpenAPI parameters of a query that has the fields of the model."""
+    """Return the OpenAPI parameters for a query with the fields of the model."""
     model_schema = model.model_json_schema()
     required = model_schema.get("required", [])
     return [

@@ -1,4 +1,4 @@
-"""`POST /pad`: token ids, with an engine's pad values in place of the items' placeholders."""
+"""`POST /pad`: token ids with an engine's pad values in place of placeholders."""
 
 from fastapi import APIRouter, Request, Response
 
@@ -19,7 +19,7 @@ router = APIRouter()
 
 @router.post("/pad", openapi_extra=json_body(PadBody, examples.PAD), response_model=PadAnswer)
 async def pad(request: Request) -> Response:
-    """Fill each span of placeholders with the values that the engine's prefix cache has."""
+    """Fill each span of placeholders with the values of the engine's prefix cache."""
     resources = Resources.of(request)
     with resources.limits.admit() as admission:
         text = await read_json(request, resources.settings, admission)

@@ -12,7 +12,7 @@ import mmhash
 
 _FOLDER = Path(__file__).parents[1] / "page"
 
-# Not by mimetypes, whose system-wide table may have another type for JavaScript.
+# Not by mimetypes: a system-wide table may have another type for JavaScript.
 _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -37,7 +37,7 @@ _HEADERS = {
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    # Cached, but revalidated each time, so that files of two versions are never mixed.
+    # Cached, but revalidated each time: files of two versions are never mixed.
     "Cache-Control": "no-cache",
 }
 
@@ -47,16 +47,16 @@ _ASSETS = {
 _FLEET = {"/fleet": _FOLDER / "fleet.html"}
 
 FILES = {"/": _FOLDER / "index.html", "/prompt": _FOLDER / "prompt.html", **_FLEET, **_ASSETS}
-"""The files of the service's pages, by the path of their URL."""
+"""The files of the service's pages, by URL path."""
 
 GATEWAY_FILES = _FLEET | _ASSETS
-"""Those of the gateway, whose other paths belong to the workers."""
+"""The files of the gateway's page; its other paths belong to the workers."""
 
 _PAGES = {"Keys": "./", "Prompt": "prompt", "Fleet": "fleet", "API": "docs"}
 
 
 def render(path: Path, links: dict[str, str]) -> bytes:
-    """Return a file; in a page, with the version and the links."""
+    """Return a file; fill in the version and the links of a page."""
     content = path.read_bytes()
     if path.suffix != ".html":
         return content
@@ -72,7 +72,7 @@ def _anchor(name: str, url: str, *, is_current: bool) -> str:
 
 
 def serve_content(content: bytes, media_type: str) -> Callable[[Request], Awaitable[Response]]:
-    """Return the handler of a file, which answers 304 if the client has it cached."""
+    """Return the handler of a file, which answers 304 if the client has cached the file."""
     etag = f'"{blake3(content).hexdigest(length=16)}"'
     headers = {**_HEADERS, "ETag": etag}
 
@@ -85,7 +85,7 @@ def serve_content(content: bytes, media_type: str) -> Callable[[Request], Awaita
 
 
 def _routes(files: dict[str, Path], links: dict[str, str]) -> list[BaseRoute]:
-    # Unlike FastAPI's, Starlette's routes answer HEAD and are not in the OpenAPI document.
+    # Unlike FastAPI's routes, Starlette's answer HEAD and do not appear in OpenAPI.
     return [
         Route(url, serve_content(render(path, links), _TYPES[path.suffix]))
         for url, path in files.items()

@@ -32,7 +32,7 @@ async def plan(request: Request) -> Response:
         context = build_context(request, query.of_items(), admission)
         model = resources.models.find(query.model)
         text = await read_json(request, resources.settings, admission)
-        admission.hold(3 * len(text))  # its media, and the response that has the request again
+        admission.hold(3 * len(text))  # its media, and the response that repeats the request
         document = await resources.work.run(open_document, text, query.path)
         answer = await plan_request(context, model, query, document)
         for item in answer["items"]:

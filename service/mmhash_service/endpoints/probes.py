@@ -33,14 +33,14 @@ _LIMITS = (
 @router.head("/live", include_in_schema=False)
 @router.get("/live")
 async def live() -> Health:
-    """Answer while the process runs; if it does not answer, restart it."""
+    """Respond while the process runs; if there is no response, restart it."""
     return Health(status="ok")
 
 
 @router.head("/ready", include_in_schema=False)
 @router.get("/ready")
 async def ready(request: Request) -> Health:
-    """Answer if the server accepts requests and every backend passes its self-test."""
+    """Respond if the server accepts requests and every backend passes its self-test."""
     resources = Resources.of(request)
     if resources.limits.draining:
         raise Problem("draining")
@@ -56,7 +56,7 @@ async def ready(request: Request) -> Health:
 @router.head("/health", include_in_schema=False)
 @router.get("/health")
 async def health() -> Health:
-    """Answer while the process runs."""
+    """Respond while the process runs."""
     return Health(status="ok")
 
 
@@ -96,6 +96,6 @@ def _in_place(request: Request, settings: Settings) -> list[str]:
 )
 async def metrics() -> Response:
     """Return the metrics in the Prometheus text format."""
-    # In a thread: it reads a file of each process, and /proc.
+    # In a thread: this reads a file per process, and /proc.
     text, content_type = await to_thread.run_sync(exposition)
     return Response(text, media_type=content_type)

@@ -12,7 +12,7 @@ from mmhash.digest import Algorithm
 from mmhash.errors import DeviceError
 from mmhash_service.settings import Settings
 
-# Three chunks and one byte of the input that BLAKE3's own test vectors use.
+# Three chunks plus one byte of the input that BLAKE3's own test vectors use.
 _CONTENT = bytes(i % 251 for i in range(3 * 1024 + 1))
 _KNOWN_DIGESTS: dict[Algorithm, str] = {
     "blake3": "7124b49501012f81cc7f11ca069ec9226cecb8a2c850cfe644e327d22d3e1cd3",
@@ -21,7 +21,7 @@ _KNOWN_DIGESTS: dict[Algorithm, str] = {
 
 
 def devices(settings: Settings) -> list[str]:
-    """Return the devices that items may be on: GPUs only if the setting cuda_ipc is on."""
+    """Return the devices that items may be on: GPUs only with the setting cuda_ipc."""
     return ["cpu", *(f"cuda:{index}" for index in _gpus(settings))]
 
 
@@ -53,7 +53,7 @@ def _gpus(settings: Settings) -> list[int]:
 
 @cache
 def _pinned_content(index: int) -> int:
-    """Copy the content to pinned memory, which needs no torch; return its address on the GPU."""
+    """Copy the content to pinned memory without torch; return its address on the GPU."""
     device_state = device_of(index)
     with device_state.context():
         host, device = device_state.driver.allocate_pinned(len(_CONTENT))

@@ -1,4 +1,4 @@
-"""The spans of a request's body, as engines' modules take them."""
+"""Converts the spans of a request's body for the engines' modules."""
 
 from mmhash import Digest
 from mmhash.engines.engine import ItemSpanError, Span
@@ -7,7 +7,7 @@ from mmhash_service.problems.problem import Problem
 
 
 def item_span(span: prompts.Span) -> Span:
-    """Return a span of a request's body as the engines' modules take it."""
+    """Return a span of a request's body in the form that the engines' modules take."""
     key = None if span.key is None else Digest("blake3", bytes.fromhex(span.key))
     try:
         return Span(span.start, span.end, key, span.hash)

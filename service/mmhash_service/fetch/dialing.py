@@ -1,7 +1,6 @@
-"""Connections to checked addresses: a name is resolved once, and the checked address is dialled.
+"""Connects to checked addresses: a name is resolved once, and the checked address is dialled.
 
-There is no second lookup, so a name server cannot change its answer after the check (DNS
-rebinding).
+Without a second lookup, a name server cannot change its answer after the check (DNS rebinding).
 """
 
 import asyncio
@@ -59,7 +58,7 @@ def find_refused(addresses: Sequence[str], networks: Sequence[Network]) -> list[
 
 def _is_allowed(address: Address, networks: Sequence[Network]) -> bool:
     if isinstance(address, IPv6Address) and address.scope_id is not None:
-        return False  # a zone has a meaning on this host only, never in DNS
+        return False  # a zone has a meaning only on this host, never in DNS
     return is_public(address) or any(address in network for network in networks)
 
 
@@ -72,7 +71,7 @@ def is_public(address: Address) -> bool:
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 
-# The number of addresses of a host that are tried.
+# How many addresses of a host are tried.
 _MAX_ADDRESSES = 4
 
 
@@ -98,14 +97,14 @@ class CheckedBackend(httpcore.AnyIOBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Connect to the first reachable address; raise Refused if one is not allowed."""
+        """Connect to the first reachable address; raise Refused if any address is not allowed."""
         try:
             addresses = await self._resolve(host, port)
         except OSError as error:
-            # The same problem as for a refused address: a client must not learn which names exist
-            # in the internal network.
+            # The same problem as for a refused address: clients must not learn which names exist in
+            # the internal network.
             raise Refused(f"no address: {error}") from error
-        # A refused address among public ones is an attack: dial none of them.
+        # A refused address among public addresses is an attack: dial none of them.
         if bad := find_refused(addresses, self._networks):
             raise Refused(f"address {bad[0]} is not allowed")
         *others, last = addresses[:_MAX_ADDRESSES]

@@ -1,4 +1,4 @@
-"""HTTP client for item URLs, with limits on hosts, addresses, time, size and connections."""
+"""The HTTP client for item URLs, with limits on hosts, addresses, time, size and connections."""
 
 import asyncio
 import re
@@ -37,7 +37,7 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE | re.ASCII)
 
-# Constant, so that a Vary header never matters for stored validators (except for `Vary: *`).
+# Constant headers: a Vary header never matters for stored validators (except for `Vary: *`).
 _HEADERS = [
     ("Accept", "*/*"),
     ("Accept-Encoding", "identity"),
@@ -46,7 +46,7 @@ _HEADERS = [
 
 
 class Fetcher:
-    """The HTTP client of an application: a connection pool and a host allowlist."""
+    """The HTTP client of an application: a connection pool and an allowlist of hosts."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Fetcher:
         )
 
     def allowed(self, text: str) -> httpx.URL:
-        """Return the parsed URL, or raise a Problem if it is invalid or not allowed."""
+        """Return the parsed URL; raise a Problem if the URL is invalid or not allowed."""
         return self._hosts.allowed(text)
 
     @asynccontextmanager
@@ -108,7 +108,7 @@ class Fetcher:
                     yield remote
                     return
                 else:
-                    known = None  # the 304 is for other content: fetch it unconditionally
+                    known = None  # the 304 is for other content: fetch without conditions
         raise Refused("too many redirects")
 
     async def _send(self, url: httpx.URL, known: Validator | None) -> httpcore.Response:
@@ -130,7 +130,7 @@ class Fetcher:
     def _redirect_target(self, url: httpx.URL, location: str) -> httpx.URL:
         """Return the target of a redirect: on the same host, and checked like any URL."""
         try:
-            # Parse a location with a host as received: join() would normalise the host before the
+            # Parse an absolute location as received: join() would normalise the host before the
             # check.
             if location.startswith("//"):
                 location = f"{url.scheme}:{location}"
@@ -149,5 +149,5 @@ class Fetcher:
 
 @cache
 def _public_trust() -> ssl.SSLContext:
-    """Return the certificate authorities of certifi or the system, which are slow to load."""
+    """Return the certificate authorities of certifi or the system; loading them is slow."""
     return httpcore.default_ssl_context()

@@ -1,6 +1,7 @@
-"""Allowlist of hosts for http(s) URLs: the setting `url_hosts`.
+"""The allowlist of hosts for http(s) URLs: the setting `url_hosts`.
 
-A URL is parsed once, here: the host that is compared is also dialled and verified by TLS.
+A URL is parsed only here, so the host that is compared is the host that is dialled and verified by
+TLS.
 """
 
 import re
@@ -13,12 +14,12 @@ import idna
 
 from mmhash_service.problems.problem import Problem
 
-# In UTF-8 bytes. URLs of media are shorter; a longer one takes the event loop long to parse.
+# In UTF-8 bytes. URLs of media are shorter, and parsing longer URLs would block the event loop.
 MAX_URL = 4096
 
 _PORTS = {"http": 80, "https": 443}
 
-# URL parsers disagree on missing slashes, backslashes, spaces and @: refuse all of them. A port is
+# URL parsers disagree on missing slashes, backslashes, spaces and @, so all are refused. A port is
 # 1 to 65535 in ASCII digits: int() also accepts `+80`, `080`, `8_0` and digits of other scripts.
 _URL = re.compile(
     r"(?:http|https)://(?P<host>\[[^\]]*\]|[^/?#@:\[\]]+)(?::[1-9][0-9]{0,4})?(?:[/?#].*)?",
@@ -45,7 +46,7 @@ class _Rule(NamedTuple):
 
     def allows(self, url: httpx.URL) -> bool:
         if self.port is None:
-            is_port = url.port is None  # the default of the scheme
+            is_port = url.port is None  # the default port of the scheme
         else:
             is_port = self.port == (url.port or _PORTS[url.scheme])
         host = url.raw_host.decode()
@@ -59,7 +60,7 @@ class HostAllowlist:
         self._rules = [_parse_rule(entry) for entry in entries]
 
     def allowed(self, text: str) -> httpx.URL:
-        """Return the parsed URL without its fragment, or raise a Problem if it is not allowed."""
+        """Return the parsed URL without its fragment; raise a Problem if it is not allowed."""
         url = _parse_url(text)
         if not self.has(url):
             raise Problem("url-off")
@@ -88,7 +89,7 @@ def _parse_url(text: str) -> httpx.URL:
 def _is_plain(spelled: str, host: str) -> bool:
     """Return True if `spelled` is the canonical spelling of `host`, which httpx derived from it.
 
-    Upper case is allowed. A non-ASCII name must equal its decoded A-labels: dots, digits and
+    Upper case is allowed. A non-ASCII name must equal its decoded A-labels. So dots, digits and
     letters of other scripts that IDNA maps to ASCII are refused.
     """
     if spelled.isascii():
@@ -124,8 +125,8 @@ def is_host(host: str) -> bool:
             address = ip_address(host)
         except ValueError:
             return False
-        # An IPv4 address within an IPv6 one, which Python spells otherwise from 3.13 on, has a
-        # canonical spelling of its own.
+        # Python spells an IPv4 address within an IPv6 address differently from 3.13 on, so it has
+        # its own canonical spelling here.
         is_mapped = isinstance(address, IPv6Address) and address.ipv4_mapped is not None
         return str(address) == host and "%" not in host and not is_mapped
     return len(host) <= 253 and all(map(_LABEL.fullmatch, host.split(".")))

@@ -15,7 +15,7 @@ _URL = re.compile(
     r"file:(?://(?:localhost)?)?(?P<path>/(?!/)[^?#\\\x00-\x20\x7f\ud800-\udfff]*)", re.IGNORECASE
 )
 
-# Opening anything but a regular file, such as a pipe or terminal, must neither block nor have side
+# Opening a file that is not regular, such as a pipe or terminal, must neither block nor have side
 # effects.
 _SAFE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -32,7 +32,7 @@ def open_file(url: str, root: Path | None, max_bytes: int) -> tuple[FileIO, int]
         raise Problem("invalid-url")
     if root is None:
         raise Problem("url-off")
-    # Decode once: a doubly encoded path is a file name with a percent sign.
+    # Decode only once: a doubly encoded path names a file with a percent sign.
     path = PurePosixPath(os.fsdecode(unquote_to_bytes(match["path"])))
     if ".." in path.parts or not path.is_relative_to(root.absolute()):
         raise Problem("url-off")
@@ -53,7 +53,7 @@ def open_file(url: str, root: Path | None, max_bytes: int) -> tuple[FileIO, int]
 def _open_below(root: Path, names: tuple[str, ...]) -> int:
     """Open the file one path component at a time, and return its descriptor.
 
-    No component is resolved twice, so a link created meanwhile is not followed either.
+    No component is resolved twice, so even a link that appears meanwhile is not followed.
     """
     directory = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

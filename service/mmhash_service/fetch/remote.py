@@ -1,4 +1,4 @@
-"""The response of a host: its head is checked first, then its content is read within limits."""
+"""The response of a host: the head is checked first, then the content is read within limits."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class Failed(Exception):  # noqa: N818  (as above)
 
 
 class FetchFailure(Exception):  # noqa: N818  (never raised itself: the cause of a problem)
-    """The cause of a problem, with details for the log only: host, address, status, error."""
+    """The cause of a problem, with details only for the log: host, address, status, error."""
 
     # Part of the text comes from the host.
     _MAX_LENGTH = 300
@@ -44,8 +44,8 @@ def problem_name(error: Exception) -> str:
     return next(name for kind, name in PROBLEMS.items() if isinstance(error, kind))
 
 
-# Yield to the event loop after chunks smaller than this. A host may send chunks of one byte: 10000
-# of them in one read would block the event loop.
+# Yield to the event loop after chunks smaller than this. A host may send thousands of one-byte
+# chunks, which would block the event loop in a single read.
 _SMALL_CHUNK = 1024
 
 
@@ -63,13 +63,13 @@ class Remote:
             raise Problem("body-too-large", reason="the content of the URL is too long")
         # The number of bytes read.
         self.count = 0
-        # Revalidates the content later; None if it must not be stored.
+        # Revalidates the content later; None if the validator must not be stored.
         self.validator: Validator | None = validator_of(headers) if keep else None
 
     async def read(self, take: Callable[[bytes], None]) -> None:
-        """Pass each chunk to `take` as it is received.
+        """Pass each chunk to `take` as it arrives.
 
-        Raise an error if the content is longer than the setting allows, or shorter than announced.
+        Raise an error if the content is longer than the setting allows or shorter than announced.
         """
         async for chunk in self._response.aiter_stream():
             self.count += len(chunk)
@@ -81,13 +81,13 @@ class Remote:
 
 
 def _length(status: int, headers: httpx.Headers) -> int | None:
-    """Return the announced length of the content; None if it is chunked."""
+    """Return the announced length of the content, or None if it is chunked."""
     if status != 200:
         raise Failed(f"status {status}")
     if headers.get("content-encoding", "identity").lower() != "identity":
         raise Failed("content-encoding")
     length, coding = headers.get("content-length"), headers.get("transfer-encoding")
-    # Content that ends with the connection cannot be told from truncated content.
+    # If the content ends with the connection, truncation cannot be detected.
     if (length is None) == (coding is None):
         raise Failed("needs either Content-Length or Transfer-Encoding")
     return None if length is None else parse_natural(length)

@@ -1,4 +1,4 @@
-"""Validators (ETag, Last-Modified) that prove that content is unchanged byte for byte."""
+"""Validators (ETag, Last-Modified), which prove that content is unchanged byte for byte."""
 
 import re
 from datetime import datetime, timedelta
@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import httpx
 
-# Weak ETags (W/"x") are ignored: they allow the bytes to differ. So are those beyond ASCII: a host
-# that sent one could not be sent the same bytes again.
+# Weak ETags (W/"x") are ignored, because they allow the bytes to differ. So are ETags beyond ASCII:
+# they could not be sent back as the same bytes.
 _STRONG_ETAG = re.compile(r'"[\x21\x23-\x7e]{0,1022}"')
 _DATE = re.compile(r"[\x20-\x7e]{1,64}")
 
 # Dates have a resolution of one second, so content may change without a new date. RFC 7232 trusts a
-# date that was at least a minute old when the content was sent.
+# date if it was at least a minute old when the content was sent.
 _SETTLED = timedelta(seconds=60)
 
 _NO_STORE = {"no-store", "private"}
@@ -32,7 +32,7 @@ class Validator(NamedTuple):
         return [("If-Modified-Since", self.last_modified or "")]
 
     def is_confirmed(self, headers: httpx.Headers) -> bool:
-        """Return True if the headers of a 304 are consistent with this validator."""
+        """Return True if the headers of a 304 agree with this validator."""
         return (self.etag is None or headers.get("etag", self.etag) == self.etag) and (
             self.last_modified is None
             or headers.get("last-modified", self.last_modified) == self.last_modified
@@ -40,7 +40,7 @@ class Validator(NamedTuple):
 
 
 def validator_of(headers: httpx.Headers) -> Validator | None:
-    """Return the validator in the headers, or None if there is none or no-store applies."""
+    """Return the validator in the headers; None if there is none, or no-store applies."""
     if not _may_store(headers):
         return None
     etag = headers.get("etag")
@@ -53,12 +53,12 @@ def validator_of(headers: httpx.Headers) -> Validator | None:
 
 
 def _may_store(headers: httpx.Headers) -> bool:
-    """Return True if the response may be stored and used again."""
+    """Return True if the response may be stored and reused."""
     directives = {
         part.partition("=")[0].strip().lower()
         for part in headers.get("cache-control", "").split(",")
     }
-    # All requests have the same headers, so of all values of Vary only * matters.
+    # All requests have the same headers, so the only value of Vary that matters is *.
     varies = any(name.strip() == "*" for name in headers.get("vary", "").split(","))
     return not (directives & _NO_STORE or varies)
 

@@ -1,6 +1,6 @@
-"""Long bodies as text: searched, and shortened for the parser, with the GIL held for short times.
+"""Long bodies as text: searched and shortened for the parser, holding the GIL only briefly.
 
-A body of 20 MB with images is mostly base64, which neither names a member nor needs to be parsed.
+Most of a body with images is base64, which names no member and need not be parsed.
 """
 
 import re
@@ -9,18 +9,18 @@ from collections.abc import Iterator
 from functools import cache
 from secrets import token_hex
 
-# The bytes searched at a time, and the bytes after which other threads may get the GIL.
+# How many bytes are searched at a time, and after how many bytes other threads may get the GIL.
 _STEP = 64 << 10
 _TURN = 1 << 20
 
 # An escape of a letter of a name, or of its underscore: \u005f to \u007a.
 _ESCAPED_LETTER = re.compile(rb"\\u00[5-7]")
 
-# The characters of base64, and a letter that no number has: text with it is within a string.
+# The characters of base64, and a letter that no number contains: text with it is within a string.
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=-_"
 _NO_NUMBER = re.compile(rb"[A-DF-Za-df-z]")
 
-# The one number that the decoder would spell in another way: the integer minus zero.
+# The only number that the decoder would spell differently: the integer minus zero.
 _MINUS_ZERO = re.compile(rb"-0(?=[ \t\r\n,\]}])(?<=[ \t\r\n,:\[]-0)")
 
 # The longest rest of an escape after its backslash.
@@ -33,13 +33,13 @@ def may_have(body: bytes, names: frozenset[bytes]) -> bool:
     for start in _steps(len(body)):
         end = start + _STEP + overlap
         first, last = body.find(b'"', start, end), body.rfind(b'"', start, end)
-        if first < 0:  # within a data: URL: an eighth of the time
+        if first < 0:  # within a data: URL: much faster
             continue
-        # Between two quotes: a fifth of the time of a search for each name. A data: URL at either
-        # end of the step is left out, so that an image costs little.
+        # Searching between two quotes is faster than searching for each name. A data: URL at either
+        # end of the step is skipped, so images cost little.
         if not names.isdisjoint(body[first + 1 : last].split(b'"')):
             return True
-        # The one letter is found in a tenth of the time of the escape.
+        # Finding the letter is much faster than finding the escape.
         if body.find(b"\\", start, end) >= 0 and _ESCAPED_LETTER.search(body, start, end):
             return True
     return False
@@ -47,14 +47,14 @@ def may_have(body: bytes, names: frozenset[bytes]) -> bool:
 
 @cache
 def _overlap(names: frozenset[bytes]) -> int:
-    """Return the bytes by which steps overlap, so that each name in quotes is whole in one."""
+    """Return by how many bytes steps overlap, to keep each quoted name whole in one step."""
     return max(map(len, names)) + len('""')
 
 
 def set_aside(body: bytes) -> tuple[bytes, dict[bytes, bytes]]:
-    """Replace long base64 and each -0 by words that nobody can guess; return text and words.
+    """Replace long base64 and each -0 by unguessable words; return text and words.
 
-    The parser and the encoder hold the GIL while they read it, and spell -0 as 0.
+    Parser and encoder hold the GIL for as long as they read, and spell -0 as 0.
     """
     words: dict[bytes, bytes] = {}
     text = body
@@ -69,7 +69,7 @@ def set_aside(body: bytes) -> tuple[bytes, dict[bytes, bytes]]:
                 and not piece.translate(None, _BASE64)
             ):
                 word = b"x%b%08d" % (nonce, len(words))
-                # The first bytes may be the rest of an escape in the piece before.
+                # The first bytes may be the rest of an escape in the previous piece.
                 words[word] = piece[_ESCAPE_MAX:]
                 piece = piece[:_ESCAPE_MAX] + word
             pieces.append(piece)
@@ -93,7 +93,7 @@ def put_back(encoded: bytes, words: dict[bytes, bytes]) -> list[bytes]:
 def _steps(length: int) -> Iterator[int]:
     """Yield the start of each step, and offer the GIL to the event loop after each MiB.
 
-    Otherwise Python would let the event loop wait for its switch interval.
+    Otherwise Python would make the event loop wait for its switch interval.
     """
     for start in range(0, length, _STEP):
         if start and start % _TURN == 0:

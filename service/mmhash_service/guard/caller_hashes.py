@@ -1,9 +1,9 @@
-"""Callers' hashes and peers in a request's JSON: found wherever an engine reads them, and removed.
+"""Finds and removes callers' hashes and peers, wherever an engine reads them in JSON.
 
 The engine parses the body again, perhaps with another parser. So nothing is cut from the text: the
-body that is forwarded is encoded from what was parsed here, and a body that two parsers might read
-in two ways is refused. Numbers keep their spelling. A body from which nothing is removed is
-forwarded unchanged.
+forwarded body is encoded from what was parsed here. A body that two parsers might read differently
+is refused. Numbers keep their spelling. A body from which nothing is removed is forwarded
+unchanged.
 """
 
 import json
@@ -31,14 +31,14 @@ _CONTAINERS = frozenset({dict, list})
 # Where an array or object begins, in any encoding that a parser may guess.
 _CONTAINER = re.compile(rb"[ \t\r\n\0\xef\xbb\xbf\xfe\xff]*[\[{]")
 
-# A shorter body is parsed at once: that is faster than a search for 30 names.
+# Shorter bodies are parsed at once, which is faster than searching for 30 names.
 _SMALL = 32 << 10
 
 _CHARSET = re.compile(r";\s*charset\s*=\s*(\"?)(utf-?8|us-ascii)\1\s*(;|$)")
 
 
 def _keep_spelling(number: str) -> Raw:
-    # A Python function, not the class itself: between its calls the event loop may get the GIL.
+    # A Python function instead of the class itself: between calls the event loop may get the GIL.
     return Raw(number)
 
 
@@ -47,7 +47,7 @@ _ENCODER = Encoder()
 
 
 class RequestRefusedError(Exception):
-    """A body that is not forwarded; the argument is the name of its problem."""
+    """The body must not be forwarded; the argument is the name of the problem."""
 
 
 def strip_unverified_hashes(
@@ -59,11 +59,11 @@ def strip_unverified_hashes(
 ) -> list[bytes] | None:
     """Return the body to forward, in pieces, or None to forward it unchanged.
 
-    `hashes_of_tags` returns the hashes that the valid ones of the request's tags allow.
+    `hashes_of_tags` returns the hashes that the request's valid tags allow.
     """
     if _CONTAINER.match(body) is None:
         return None
-    if json.detect_encoding(body) != "utf-8":  # Python's parser takes UTF-16 and UTF-32 as well
+    if json.detect_encoding(body) != "utf-8":  # Python's parser accepts UTF-16 and UTF-32 too
         raise RequestRefusedError("invalid-json")
     is_small = len(body) <= _SMALL
     if not is_small and not may_have(body, _NAMES):
@@ -78,7 +78,7 @@ def strip_unverified_hashes(
         problems = _remove(request, hashes_of_tags(tags or []), allow_peers=allow_peers)
     except PARSE_ERRORS:
         if is_small and not may_have(body, _NAMES):
-            return None  # the engine refuses it as well
+            return None  # the engine refuses it too
         raise RequestRefusedError("invalid-json") from None
     if problems and refuse:
         raise RequestRefusedError(min(problems))
@@ -88,12 +88,12 @@ def strip_unverified_hashes(
         if not _has_twins(text, encoded):
             return None
         if is_small and not may_have(body, _NAMES):
-            return None  # its twins do not have names of ours
+            return None  # its twins do not have names that concern the guard
     return put_back(encoded, words)
 
 
 def _pop_tags(request: Any) -> list[Any] | None:
-    """Remove the tags from a request, and return them; None if it has no such member."""
+    """Remove the tags from a request and return them; None if the request has no such member."""
     if type(request) is not dict or TAGS_MEMBER not in request:
         return None
     tags = request.pop(TAGS_MEMBER)
@@ -105,14 +105,15 @@ def _pop_tags(request: Any) -> list[Any] | None:
 
 
 def check_form(body: bytes, content_type: str) -> None:
-    """Refuse a form that may name a peer in a member that is JSON text.
+    """Refuse a form whose members may hold JSON text that names a peer.
 
-    A form is never rewritten: its parts would have to be found as the engine's parser finds them.
+    A form is never rewritten: its parts would have to be found exactly as the engine's parser finds
+    them.
     """
     content_type = content_type.lower().lstrip()
     if not content_type.startswith("multipart/form-data"):
         return
-    # Of two charsets, or of one spelled as in RFC 2231, an engine may use another one.
+    # With two charsets, or a charset spelled as in RFC 2231, an engine may use another one.
     charsets = content_type.count("charset")
     if charsets > 1 or (charsets == 1 and _CHARSET.search(content_type) is None):
         raise RequestRefusedError("unsupported-encoding")
@@ -121,16 +122,16 @@ def check_form(body: bytes, content_type: str) -> None:
 
 
 def _has_twins(text: bytes, encoded: bytes) -> bool:
-    """Return True if an object of the text may have two members of one name.
+    """Return True if an object of the text may have two members with the same name.
 
-    Only the last of them is encoded, so quotes are missing. An escaped quote counts in both texts,
-    unless it is spelled by its number.
+    Only the last of two members is encoded, so quotes are missing. An escaped quote counts in both
+    texts, unless it is spelled by its number.
     """
     return encoded.count(b'"') != text.count(b'"') or b"\\u0022" in text
 
 
 def _remove(request: Any, allowed: Container[str], *, allow_peers: bool) -> set[str]:
-    """Delete the members that may not be forwarded, and return the problems that they are."""
+    """Delete the members that must not be forwarded, and return the problems they cause."""
     problems: set[str] = set()
     level = [(request, False)]  # each value, and whether it is within media objects
     depth = 0
@@ -148,7 +149,8 @@ def _remove(request: Any, allowed: Container[str], *, allow_peers: bool) -> set[
                 for name in _LOOKED_AT.intersection(value):
                     problem = _problem(name, value, allowed, in_features, allow_peers)
                     if problem is not None:
-                        # All of many hashes: without one, the others would be for other items.
+                        # Remove all of several hashes: without one, the rest would belong to other
+                        # items.
                         del value[name]
                         problems.add(problem)
             for name, one in value.items():
@@ -165,7 +167,7 @@ def _problem(
     in_features: bool,
     allow_peers: bool,
 ) -> str | None:
-    """Return the problem of this member of an object that an engine reads, or None."""
+    """Return the problem with this member of an object that an engine reads, or None."""
     value = container[name]
     kind = KINDS[name]
     if value is None:
@@ -196,15 +198,15 @@ def _are_allowed(value: Any, allowed: Container[str]) -> bool:
 
 
 def _is_allowed_number(value: Any, allowed: Container[str]) -> bool:
-    """Return True if the value is an allowed 64-bit hash as a number, not a text.
+    """Return True if the value is an allowed 64-bit hash, spelled as a number.
 
-    An engine reads the text as decimal, not as hex.
+    An engine reads the same text as decimal, not as hex.
     """
     return type(value) is int and 0 <= value < 1 << 64 and f"{value:016x}" in allowed
 
 
 def _is_schema(container: dict[str, Any]) -> bool:
-    """Return True if the object maps names to schemas, as a tool's parameters do."""
+    """Return True if the object maps names to schemas, like the parameters of a tool."""
     return all(
         type(one) is bool
         or (type(one) is dict and not any(type(one.get(name)) is str for name in _MEDIA_TEXTS))

@@ -1,7 +1,7 @@
 """Middleware before an engine: a caller's hash passes only with a valid tag (docs/guard.md).
 
-It runs in the engine's process, so nothing here imports the service's metrics: they would add
-themselves to the engine's own.
+The guard runs in the engine's process, so nothing here imports the service's metrics, which would
+mix with the engine's.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 TENANT_HEADER = "x-mmhash-tenant"
 
-# A longer body is parsed in a thread.
+# Longer bodies are parsed in a thread.
 INLINE_MAX_BYTES = 32 << 10
 
 _PEER_HEADERS = frozenset(name.encode() for name in PEER_HEADERS)
@@ -93,9 +93,9 @@ _ANSWERS = {
 
 
 class Guard:
-    """Forward each request without the hashes for which it has no valid tag.
+    """Forwards each request without the hashes that no valid tag allows.
 
-    The settings are arguments, as in `Guard(app, engine="vllm", secrets=[...])`, or environment
+    Settings are arguments, as in `Guard(app, engine="vllm", secrets=[...])`, or environment
     variables.
     """
 
@@ -111,7 +111,7 @@ class Guard:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mmhash-guard")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forward a request or refuse it; a websocket passes: no engine takes a hash there."""
+        """Forward or refuse a request. Websockets pass: no engine takes a hash there."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -121,7 +121,7 @@ class Guard:
         except RequestRefusedError as refused:
             await _ANSWERS[str(refused)](scope, receive, send)
         except ClientDisconnect:
-            return  # the client is gone
+            return  # the client has disconnected
         else:
             await self._app(scope, receive, send)
 
@@ -196,7 +196,7 @@ class Guard:
         return strip_unverified_hashes(body, hashes_of_tags, refuse=refuse, allow_peers=allow_peers)
 
     def _hashes_of_tags(self, tags: Iterable[Any], *, tenant: str | None) -> set[str]:
-        """Return the hashes that a request may have, by those of its tags that are valid."""
+        """Return the hashes that the valid tags of a request allow."""
         allowed: set[str] = set()
         refused: list[TagError] = []
         for tag in tags:
@@ -215,7 +215,7 @@ class Guard:
 
 
 def _refuse_unguarded(variable: str | None) -> None:
-    """Refuse an engine that is set to serve without middleware: its requests would pass unseen."""
+    """Refuse an engine that will serve without middleware: its requests would be unguarded."""
     value = os.environ.get(variable, "") if variable else ""
     if value.lower() not in {"", "0", "false", "n", "no"}:
         raise InputValueError(
@@ -234,7 +234,7 @@ def _with_length(scope: Scope, length: int) -> Scope:
 
 
 def _replay_then_receive(messages: list[Message], receive: Receive) -> Receive:
-    """Return a receive function that yields these messages, and then those of `receive`."""
+    """Return a receive function that yields these messages first, then those of `receive`."""
     replayed = deque(messages)
 
     async def replay() -> Message:

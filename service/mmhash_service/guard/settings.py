@@ -9,7 +9,7 @@ from pydantic_settings import SettingsConfigDict
 from mmhash_service.base_settings import SourcedSettings
 
 TENANT_BY_HEADER = "@header"
-"""No tenant has this name: names have no at sign."""
+"""No tenant can have this name: tenant names contain no at sign."""
 
 _HEX_32_BYTES = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 

@@ -16,14 +16,14 @@ class RouteQuery(BaseModel):
 
 
 class PlanSize(BaseModel):
-    """The size of a prompt as its engine will have it."""
+    """The size of a prompt as its engine will see it."""
 
     tokens: int
     blocks: int
 
 
 class RoutedWorker(BaseModel):
-    """A worker, as the policy sees it for one request."""
+    """A worker as the policy sees it for one request."""
 
     url: str
     matched_tokens: int = Field(description="The tokens of the prompt's prefix that it has cached.")
@@ -37,7 +37,7 @@ class RoutedWorker(BaseModel):
 
 
 class RouteAnswer(BaseModel):
-    """The answer of `POST /route`."""
+    """The response of `POST /route`."""
 
     request: dict[str, Any] = Field(description="The request with the hashes of its media.")
     plan: PlanSize | None = Field(description="Null if the prompt cannot be planned.")
@@ -91,7 +91,7 @@ class WorkerState(BaseModel):
 
 
 class WorkersAnswer(BaseModel):
-    """The answer of `GET /workers`."""
+    """The response of `GET /workers`."""
 
     policy: str
     workers: list[WorkerState]

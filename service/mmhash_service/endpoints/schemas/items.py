@@ -42,7 +42,7 @@ class Item(BaseModel):
 
 
 class HashAnswer(BaseModel):
-    """The items of one body, in its order, and the time they took."""
+    """The items of one body in order, and the time they took."""
 
     items: list[Item]
     elapsed_ms: float

@@ -23,7 +23,7 @@ from mmhash_service.endpoints.schemas.items import Item
 from mmhash_service.items.schema import HashQuery, Query
 from mmhash_service.plan.schema import ENGINE_NAME, BlockAlgorithm, PlanQuery
 
-# The engines that an endpoint takes are those that can do it.
+# Each endpoint accepts only the engines that support it.
 _WITH_BLOCKS = "|".join(engine.name for engine in ENGINES if engine.blocks)
 _WITH_PADS = "|".join(engine.name for engine in ENGINES if engine.pad)
 _ANNOTATED = "|".join(engine.name for engine in ENGINES if engine.annotate)
@@ -41,7 +41,7 @@ class AnnotateQuery(Query):
     )
 
     def of_items(self) -> HashQuery:
-        """Return the equivalent query of `POST /hash`, for the items."""
+        """Return the query of `POST /hash` that hashes the same items."""
         return HashQuery(
             algorithm=self.algorithm,
             of=self.of,
@@ -62,7 +62,7 @@ class AnnotateQuery(Query):
 
 
 class Span(RequestModel):
-    """The range of an item's placeholders, without `end`, and its key or hash."""
+    """The range of an item's placeholders, excluding `end`, and the item's key or hash."""
 
     start: Natural
     end: Natural

@@ -51,7 +51,7 @@ class OpenAIError(BaseModel):
 
 
 class ProblemAnswer(BaseModel):
-    """A problem: the reason why a request failed (RFC 9457)."""
+    """A problem: why a request failed (RFC 9457)."""
 
     type: str
     title: str

@@ -56,7 +56,7 @@ def test_a_damaged_row_group_says_so_in_its_rows(tmp_path: Path) -> None:
 def test_two_columns_of_one_name_are_refused(tmp_path: Path, columns: Any) -> None:
     names, arrays = zip(*columns, strict=True)
     pq.write_table(pa.Table.from_arrays(list(arrays), names=list(names)), tmp_path / "twice")
-    with pytest.raises(mmhash.InputValueError, match="not that of one column"):
+    with pytest.raises(mmhash.InputValueError, match="not exactly one column"):
         read_source(str(tmp_path / "twice"), columns[-1][0])
 
 
