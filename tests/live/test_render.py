@@ -1,6 +1,6 @@
 """`mmhash serve` renders prompts as `vllm launch render` does, field by field.
 
-`MMHASH_LIVE_RENDERS=1000` compares more requests.
+`LIVE_RENDERS=1000` compares more requests.
 """
 
 import base64
@@ -23,7 +23,7 @@ from tests.support.ports import free_port
 from tests.support.service import Service, serving
 
 ENVIRONMENT = Environment("vllm", "0.32.0")
-REQUESTS = int(os.environ.get("MMHASH_LIVE_RENDERS", "100"))
+REQUESTS = int(os.environ.get("LIVE_RENDERS", "100"))
 MAX_LEN = 2048
 WORDS = [
     "the",
