@@ -71,6 +71,45 @@ def test_the_request_is_not_changed(model: Model) -> None:
     assert json.dumps(chat) == before
 
 
+@pytest.mark.parametrize(
+    "members", [{}, {"mm_processor_kwargs": {"max_pixels": 50176}}, {"cache_salt": "s"}]
+)
+def test_a_request_whose_images_vllm_names_itself_is_not_changed(
+    model: Model, members: dict[str, Any]
+) -> None:
+    data = _png()
+    request = json.dumps(_chat(_url(data)) | members, indent=1).encode()
+    plan = model.plan(request, ENGINE, hashes="engine", model_id="/m", block_size=8)
+    assert plan.annotated.write() == request
+    expected = vllm.image_identifier(
+        data,
+        is_rgb=True,
+        model_id="/m",
+        processor_kwargs=members.get("mm_processor_kwargs"),
+        version="0.32.0",
+    )
+    assert plan.items[0].engine_name == expected
+    assert [span.whole_key().hex() for span in plan.spans] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("engine", "members", "options"),
+    [
+        ("vllm@0.26.0", {}, {"model_id": "/m", "seed": "0"}),  # named by its pixels
+        (ENGINE, {"media_io_kwargs": {"image": {"image_mode": "L"}}}, {"model_id": "/m"}),
+        (ENGINE, {}, {}),
+        (ENGINE, {}, {"model_id": "/m", "tenant": bytes(32)}),
+    ],
+)
+def test_an_image_whose_own_name_is_not_known_gets_a_key(
+    model: Model, engine: str, members: dict[str, Any], options: dict[str, Any]
+) -> None:
+    request = _chat(_url(_png())) | members
+    plan = model.plan(request, engine, hashes="engine", **options)
+    assert plan.request["messages"][0]["content"][0]["uuid"] == vllm.uuid(plan.items[0].key)
+    assert plan.blocks == model.plan(request, engine, **options).blocks
+
+
 def test_media_behind_urls_come_from_the_caller(model: Model) -> None:
     data = _png()
     url = "https://example.com/a.png"
