@@ -67,7 +67,7 @@ def bodies(side: int) -> list[bytes]:
     return texts
 
 
-BODIES = {"text": bodies(0), "149 kB": bodies(192), "2 MB": bodies(708)}
+BODIES = {"text": bodies(0), "149 kB": bodies(192), "366 kB": bodies(302), "2 MB": bodies(708)}
 
 
 class Way(NamedTuple):

@@ -130,6 +130,27 @@ def test_a_client_that_leaves_within_its_body_leaves_nothing_behind(
         assert client.post(PATH, json=CHAT).status_code == 200
 
 
+@pytest.mark.parametrize(("mode", "status"), [("BUFFERED", 200), ("FULL_DUPLEX_STREAMED", 500)])
+def test_envoy_goes_on_with_a_body_that_it_still_has(
+    fleet: list[EngineProcess], endpoints: list[str], tmp_path: Path, mode: str, status: int
+) -> None:
+    body = json.dumps(CHAT | {"user": "x" * 100_000}).encode()
+    head = b"POST %b HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+    with picker_for([one.url for one in fleet]) as picker:
+        configuration = Configuration(endpoints, picker.endpoint)
+        configuration.body_mode(mode)
+        with envoy_with(configuration, tmp_path):
+            address = ("127.0.0.1", configuration.port)
+            with socket.create_connection(address, TIMEOUT_S) as connection:
+                connection.sendall(head % (PATH.encode(), len(body)) + body[:50_000])
+                wait_until(lambda: count(picker.http, "mmhash_held_bytes") > 0)
+                picker.service.kill()
+                if status == 200:  # the failure does not wait for the rest
+                    connection.sendall(body[50_000:])
+                received = connection.recv(1 << 16)
+    assert received.startswith(b"HTTP/1.1 %d " % status)
+
+
 def test_a_picker_that_stops_ends_no_response(
     fleet: list[EngineProcess], endpoints: list[str], tmp_path: Path
 ) -> None:
