@@ -172,7 +172,9 @@ def test_the_fleet_follows_the_gateway(tab: Page, fleet: str, chat: str) -> None
         expect(row.get_by_role("rowheader")).to_have_text(worker["url"])
         # Other tests have sent prompts, whose blocks these engines never publish.
         expect(row).to_contain_text(re.compile("healthy|wrong block names"))
-        expect(row.locator("td").nth(4)).to_have_text(str(worker["blocks"]))
+        expect(row.locator("td").nth(6)).to_have_text(
+            f"{worker['blocks']} \N{MULTIPLICATION SIGN} 16"
+        )
     hits = tab.locator("#hits .value")
     expect(hits).not_to_be_empty()  # drawn: the page counts from its first sample on
     headers = {"content-type": "application/json"}

@@ -81,6 +81,7 @@ def _state(worker: Worker, stats: WorkerStats | None, mismatched: frozenset[str]
         mismatched=worker.url in mismatched,
         requests=worker.requests,
         load=worker.load,
+        last_how=worker.last_how,
         connected=stats is not None and stats.is_connected,
         blocks=stats.blocks if stats else 0,
         block_size=stats.block_size if stats else 0,

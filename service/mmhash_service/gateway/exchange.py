@@ -44,6 +44,8 @@ class Exchange:
             "matched_tokens": self._ranked.matched_tokens,
         }
         """What the access log tells of the route."""
+        if self._is_prompt:
+            worker.last_how = prepared.how
 
     @contextmanager
     def computing(self) -> Iterator[None]:
@@ -60,6 +62,15 @@ class Exchange:
         except BaseException:
             in_progress.dec()
             raise
+
+    def header(self) -> bytes:
+        """Return the header that tells the client of the route."""
+        facts = {
+            name: value
+            for name, value in self.facts.items()
+            if value is not None and name != "reason"  # which need not fit into a header
+        }
+        return "; ".join(f"{name}={value}" for name, value in facts.items()).encode()
 
     def answer(self, status: int) -> None:
         """Note that the worker responds."""

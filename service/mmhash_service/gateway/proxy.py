@@ -28,7 +28,6 @@ from mmhash_service.gateway.request import RoutedRequest, body_limit, has_prompt
 from mmhash_service.gateway.resources import GatewayResources
 from mmhash_service.gateway.router import Routing
 from mmhash_service.gateway.settings import GatewaySettings
-from mmhash_service.gateway.worker import Worker
 from mmhash_service.items.context import resolve_tenant
 from mmhash_service.limits.capacity import Admission
 from mmhash_service.problems.problem import Problem
@@ -67,6 +66,7 @@ class Proxy:
         self._router = resources.router
         self._timeout_s = gateway.worker_timeout_s
         self._patience_s = 2 * gateway.health_timeout_s
+        self._names_route = gateway.route_header
         # A key of the gateway is no business of the workers.
         self._authorization = gateway.authorization
         self._keeps_authorization = not self._authorization and not settings.api_key_digests
@@ -92,7 +92,7 @@ class Proxy:
                     held.release()  # the response may take minutes
                 is_complete = False
                 try:
-                    is_complete = await self._respond(exchange.worker, connection, watch, send)
+                    is_complete = await self._respond(exchange, connection, watch, send)
                 finally:
                     is_computed = connection.has_body and connection.status < 400
                     exchange.worker.pool.give_back(connection)
@@ -158,25 +158,23 @@ class Proxy:
             return exchange, connection
 
     async def _respond(
-        self, worker: Worker, connection: Connection, watch: "_ClientWatch", send: Send
+        self, exchange: Exchange, connection: Connection, watch: "_ClientWatch", send: Send
     ) -> bool:
         """Forward the response, and return whether it is complete.
 
         One that breaks is not completed, so that the client notices.
         """
-        await send(
-            {
-                "type": "http.response.start",
-                "status": connection.status,
-                "headers": for_client(connection.headers),
-            }
-        )
+        headers = for_client(connection.headers)
+        if self._names_route:
+            headers.append((b"x-mmhash-route", exchange.header()))
+        status = connection.status
+        await send({"type": "http.response.start", "status": status, "headers": headers})
         try:
             while piece := await connection.read():
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         except BrokenError as error:
             metrics.GATEWAY_BROKEN.inc()
-            self._fleet.note_failure(worker, error)
+            self._fleet.note_failure(exchange.worker, error)
             return False
         except asyncio.CancelledError:
             if watch.is_gone or not self._limits.draining:
@@ -184,7 +182,7 @@ class Proxy:
             return False  # the grace period is over, too late for a problem
         watch.stop()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-        return connection.status < 400
+        return status < 400
 
 
 class _ClientWatch:

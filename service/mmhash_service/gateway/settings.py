@@ -91,6 +91,11 @@ class GatewaySettings(SourcedSettings):
         default=None,
         description="The API key of the workers, sent in place of the clients' Authorization.",
     )
+    route_header: bool = Field(
+        default=False,
+        description="Add to each response what the access log says of its route: "
+        "`X-Mmhash-Route: worker=URL; how=planned; prompt_tokens=512; matched_tokens=496`.",
+    )
 
     picker_certificate: Path | None = Field(
         default=None,

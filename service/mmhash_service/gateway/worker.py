@@ -53,6 +53,8 @@ class Worker:
         """The models that it lists at /v1/models; none if that is not known."""
         self._model_id: str | None = None
         self.turn = 0
+        self.last_how: str | None = None
+        """How the last prompt that it was sent was routed."""
         self.requests = 0
         """The requests that this process has sent to it and that still run."""
         self.waiting = 0

@@ -98,8 +98,10 @@ def list_middleware(
 ) -> list[Middleware]:
     """Return the middleware, the outermost first, so that refused requests are logged.
 
-    The access log names the `paths`. The `pages` need no API key.
+    The access log and the metrics name the `paths`, but not each file of a page. The `pages` need
+    no API key.
     """
+    paths = frozenset(path for path in paths if not path.startswith("/page/"))
     middleware = []
     if tracing.enable():
         middleware.append(Middleware(TracingMiddleware, paths=paths))

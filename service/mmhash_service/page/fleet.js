@@ -4,17 +4,20 @@ import { asksForKey, start } from "./access.js";
 import * as api from "./api.js";
 import { announce, tableRow } from "./dom.js";
 import { EXAMPLE } from "./example.js";
-import { add, chartsOf, counts, every, rate, share, shares } from "./live.js";
+import { add, chartsOf, compact, counts, every, rate, share, shares } from "./live.js";
 import { total } from "./metrics.js";
 
-const WORKER = ["worker", "engine", "state", "requests", "load in tokens", "blocks", "events", "gaps"];
+const WORKER = [
+  "worker", "engine", "state", "requests", "load in tokens", "last prompt", "cached",
+  "blocks × tokens", "events", "lag", "gaps",
+];
 const RANKED = ["worker", "cached tokens", "load in tokens", "score"];
 
 const byId = (id) => document.getElementById(id);
 const number = (value) => value.toLocaleString("en", { maximumFractionDigits: 0 });
 
 async function begin() {
-  await showWorkers();
+  await showWorkers("");
   const chartOf = chartsOf(byId("last-minute"));
   const charts = { hits: chartOf("hits", shares), decisions: chartOf("decisions", counts), events: chartOf("events", counts) };
   const samples = [];
@@ -28,15 +31,16 @@ async function begin() {
 }
 
 async function update({ hits, decisions, events }, samples) {
-  const workers = await showWorkers();
-  add(samples, await sample(workers));
+  const text = await api.metrics();
+  const workers = await showWorkers(text);
+  add(samples, sample(workers, text));
   hits.draw(share(samples), 1);
   decisions.draw(rate(samples, "decisions"));
   events.draw(rate(samples, "events"));
 }
 
-/** Draw the workers, and return them. */
-async function showWorkers() {
+/** Draw the workers, with figures of the metrics, and return them. */
+async function showWorkers(text) {
   let answer;
   try {
     answer = await api.workers();
@@ -48,7 +52,9 @@ async function showWorkers() {
   }
   announce("");
   byId("policy").textContent = `Policy: ${answer.policy}.`;
-  byId("workers").replaceChildren(...answer.workers.map(workerRow));
+  byId("workers").replaceChildren(
+    ...answer.workers.map((worker) => workerRow(worker, text)),
+  );
   return answer.workers;
 }
 
@@ -65,19 +71,29 @@ function stateOf({ healthy, mismatched, names, engine, connected }) {
   return engine && !connected ? "no KV events" : "healthy";
 }
 
-function workerRow(worker) {
+/** Return the share of a worker's prompt tokens that it had cached. */
+function cachedOf({ url }, text) {
+  const of = `worker="${url}"`;
+  const tokens = total(text, "mmhash_gateway_tokens_total", of);
+  const misses = total(text, "mmhash_gateway_tokens_total", `cached="no",${of}`);
+  return tokens ? shares.format(1 - misses / tokens) : "–";
+}
+
+const blocksOf = ({ blocks, block_size }) => number(blocks) + (blocks ? ` × ${block_size}` : "");
+
+function workerRow(worker, text) {
   const state = stateOf(worker);
-  const values = [worker.url, worker.engine ?? "not named", state];
-  for (const name of ["requests", "load", "blocks", "events", "gaps"]) {
-    values.push(number(worker[name]));
-  }
+  const values = [
+    worker.url, worker.engine ?? "not named", state, number(worker.requests), number(worker.load),
+    worker.last_how ?? "–", cachedOf(worker, text), blocksOf(worker), compact.format(worker.events),
+    `${number(1000 * worker.lag_s)} ms`, number(worker.gaps),
+  ];
   const row = tableRow(WORKER, values, { className: state === "healthy" ? "same" : "different" });
   row.children[2].className = "word";
   return row;
 }
 
-async function sample(workers) {
-  const text = await api.metrics();
+function sample(workers, text) {
   return {
     time: performance.now(),
     decisions: total(text, "mmhash_gateway_decisions_total"),

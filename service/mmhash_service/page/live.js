@@ -9,7 +9,7 @@ const MAX_SAMPLES = 60;
 
 const rates = { maximumFractionDigits: 1 };
 export const counts = new Intl.NumberFormat("en", rates);
-const compact = new Intl.NumberFormat("en", { ...rates, notation: "compact" });
+export const compact = new Intl.NumberFormat("en", { ...rates, notation: "compact" });
 export const shares = new Intl.NumberFormat("en", { style: "percent" });
 
 /** Return a function that creates the chart of a figure, with values in this format. */

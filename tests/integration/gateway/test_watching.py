@@ -23,13 +23,19 @@ def routed(log: str) -> list[dict[str, Any]]:
 
 
 def test_each_worker_has_metrics_and_the_log_names_it() -> None:
-    with engines(2) as (one, two), gateway_before([one.url, two.url]) as gateway:
+    settings = {"gateway.route_header": "true"}
+    workers = engines(2)
+    with workers as (one, two), gateway_before([one.url, two.url], settings=settings) as gateway:
         with gateway.new_client() as client:
             wait_until(lambda: healthy(client) == [True, True])
             client.post("/route", json=CHAT).raise_for_status()
             assert count(client, "mmhash_gateway_decisions_total") == 0  # nothing was sent
             for _ in range(2):
-                client.post(PATH, json=CHAT).raise_for_status()
+                answer = client.post(PATH, json=CHAT).raise_for_status()
+                route = answer.headers["x-mmhash-route"]
+                assert re.fullmatch(r"worker=http://\S+; how=no-engine; matched_tokens=0", route)
+            states = client.get("/workers").json()["workers"]
+            assert [one["last_how"] for one in states] == ["no-engine", "no-engine"]
             for worker in (one, two):
                 assert count(client, "mmhash_gateway_worker_healthy", worker=worker.url) == 1
                 name = "mmhash_gateway_first_byte_seconds_count"
@@ -43,7 +49,8 @@ def test_each_worker_has_metrics_and_the_log_names_it() -> None:
     lines = routed(log)
     assert {line["worker"] for line in lines} == {one.url, two.url}
     assert [line["matched_tokens"] for line in lines] == [0, 0]
-    assert len(re.findall(f"worker {two.url}: probe failed", log)) == 1  # not with each probe
+    failures = re.findall(f'worker {two.url}: probe failed[^"]*', log)
+    assert len(failures) == len(set(failures)) > 0  # not with each probe
 
 
 def test_a_browser_is_shown_the_page_of_the_fleet() -> None:

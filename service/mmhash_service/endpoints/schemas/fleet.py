@@ -74,6 +74,10 @@ class WorkerState(BaseModel):
     )
     requests: int = Field(description="The requests that this process has sent and that run.")
     load: float = Field(description="The tokens that it has to compute, by estimate.")
+    last_how: str | None = Field(
+        description="How the last prompt that this process sent to it was routed: `planned`, or "
+        "why it had no plan."
+    )
     connected: bool = Field(description="Its KV events are received.")
     blocks: int = Field(description="The blocks that it has cached, by its KV events.")
     block_size: int = Field(
