@@ -88,7 +88,7 @@ def planned(key: mmhash.Digest = IMAGE, *, named: int = 0, length: int = LENGTH)
     item = PlannedItem("image", key, {}, (56, 56), None, start, start + 4, [(start, start + 4)])
     ids = list(range(length))
     ids[item.start : item.end] = [7] * 4
-    return Plan(ids, [item], [], [], list(range(100, 100 + named)), {})
+    return Plan(ids, [item], [], [], list(range(100, 100 + named)), {}, [length])
 
 
 def shared(one: UnnamedBlocks, other: UnnamedBlocks) -> int:
