@@ -50,6 +50,9 @@ _LLAVA = {
 }
 _VISION_IDS = {"vision_start_token_id": "<|vision_start|>", "vision_end_token_id": "<|vision_end|>"}
 _QWEN = {"ids": _VISION_IDS}
+_GLM = {
+    "tokens": [f"<|{edge}_of_{item}|>" for edge in ("begin", "end") for item in ("image", "video")]
+}
 _GEMMA = {
     "named": {
         "image_token": "<|image|>",
@@ -85,7 +88,10 @@ RECIPES: dict[str, dict[str, Any]] = {
         **_GEMMA,
         "config": {"vision_config": {"num_soft_tokens": 280}, "audio_config": {}},
     },
+    "glm46v": _GLM,
+    "glm4v": _GLM,
     "glm4v_moe": {
+        **_GLM,
         "classes": {
             "image_processor": "Glm4vImageProcessor",
             "video_processor": "Glm4vVideoProcessor",
@@ -118,6 +124,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     },
     "mistral3": {"settings": {"patch_size": 14, "spatial_merge_size": 2}},
     "paddleocr_vl": {"named": {"image_token": "<|IMAGE_PLACEHOLDER|>"}},
+    "perception_lm": {"settings": {"patch_size": 14, "pooling_ratio": 2}},
     "qwen3_5": _QWEN,
     "qwen3_5_moe": _QWEN,
     "qwen3_vl": _QWEN,

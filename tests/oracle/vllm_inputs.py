@@ -32,6 +32,7 @@ def draw(modality: str, source: random.Random) -> Item:
         item = {side: max(1, pixels // 2) for side, pixels in item.items()}
     if modality == "image":
         return item
+    item["height"] = max(4, item["height"])  # fewer rows are taken for channels
     frames = source.choice((2, 4, 5, 8))
     return {
         **item,
@@ -65,11 +66,11 @@ class Engine:
         """Yield prompts of one modality, and of several, with vLLM's answer."""
         for modality in (*self.limits, *(["mixed"] if len(self.limits) > 1 else [])):
             number = count if modality == "image" else -(-count // 4)
-            for _ in range(number):
+            for index in range(number):
                 most = 4 if modality == "mixed" else min(4, self.limits[modality] or 4)
                 chosen = [
                     source.choice(list(self.limits)) if modality == "mixed" else modality
-                    for _ in range(source.randint(1, most))
+                    for _ in range(source.randint(1, most if index % 4 else 1))
                 ]
                 items = [(one, draw(one, source)) for one in chosen]
                 yield self.answer(modality, items, source)

@@ -32,6 +32,7 @@ _VLLM: dict[str, _Texts] = {
     "aya_vision": _NO_TEXT,
     "cohere2_vision": _NO_TEXT,
     "cohere_compass": {"image": "<|VISION_START|><|IMAGE_PAD|><|VISION_END|>"},
+    "cosmos3_edge": {"image": _QWEN["image"]},
     "deepseek_vl": _NO_TEXT,
     "deepseek_vl_hybrid": _NO_TEXT,
     "diffusion_gemma": _GEMMA,
@@ -57,6 +58,7 @@ _VLLM: dict[str, _Texts] = {
     "minimax_m3_vl": {"image": "]<]image[>["},
     "ovis2": _NO_TEXT,
     "paddleocr_vl": {"image": "<|IMAGE_START|><|IMAGE_PLACEHOLDER|><|IMAGE_END|>"},
+    "perception_lm": _NO_TEXT,
     "qwen2_5_omni": {
         "image": "<|vision_start|><|IMAGE|><|vision_end|>",
         "video": "<|vision_start|><|VIDEO|><|vision_end|>",
@@ -74,6 +76,9 @@ _VLLM: dict[str, _Texts] = {
     "video_llava": _NO_TEXT,
 }
 """What vLLM writes for an item into a prompt whose template takes texts only."""
+
+LEAST_SIDES = {"cosmos3_edge": 32, "minimax_m3_vl": 28}
+"""The side below which vLLM enlarges an image otherwise than the processor."""
 
 NUMBERED = frozenset({"minicpmv4_6", "minicpmv4_7"})
 """Types whose prompt names the place of each item."""

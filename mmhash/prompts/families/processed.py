@@ -27,6 +27,7 @@ class Processed(Family):
         self._texts = None if files.unchecked else checked.texts(kind, files.engine, files.release)
         self._targets = files.model_processor.facts().targets
         self._processor = files.model_processor
+        self._least_side = 0 if files.unchecked else checked.LEAST_SIDES.get(kind, 0)
         self.numbers_items = kind in checked.NUMBERED
 
     def placeholders(self) -> Mapping[Modality, Placeholder]:
@@ -60,6 +61,10 @@ class Processed(Family):
         placeholder = self.placeholders().get(modality)
         if placeholder is None:
             raise UnknownModelError(f"{modality} items of this model are not planned")
+        if modality == "image" and min(size.width, size.height) < self._least_side:
+            raise InputValueError(
+                f"images of this model are planned from {self._least_side} pixels"
+            )
         if modality == "video" and size.height in {1, 3}:
             raise InputValueError("engines take the rows of such a video for its channels")
         read_options(options, SCOPES[modality], ())

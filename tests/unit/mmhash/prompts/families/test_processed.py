@@ -1,0 +1,42 @@
+"""What is refused of models whose own processor is asked."""
+
+from pathlib import Path
+
+import pytest
+
+from mmhash.errors import InputValueError
+from mmhash.prompts import MediaSize, Model, UnknownModelError
+from tests.support import processed_models
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return Model.load(processed_models.write_paddleocr(tmp_path_factory.mktemp("paddle")))
+
+
+@pytest.mark.parametrize(
+    ("engine", "release", "reason"),
+    [("sglang", "0.5.23", "not checked"), ("vllm", "0.31.0", "0.32 and newer")],
+)
+def test_an_engine_that_is_not_checked_has_no_plans(
+    model: Model, engine: str, release: str, reason: str
+) -> None:
+    with pytest.raises(UnknownModelError, match=reason):
+        model.family(engine, release)
+
+
+def test_the_operator_may_plan_for_any_engine(model: Model, tmp_path: Path) -> None:
+    unchecked = Model.load(processed_models.write_paddleocr(tmp_path), unchecked=True)
+    size = MediaSize(640, 360)
+    expansion = unchecked.family("sglang", "0.5.23").expand("image", size, {})
+    assert expansion == model.family("vllm", "0.32.0").expand("image", size, {})
+
+
+def test_options_and_modalities_that_are_not_checked_are_refused(model: Model) -> None:
+    family = model.family("vllm", "0.32.0")
+    with pytest.raises(InputValueError, match="min_pixels is not known"):
+        family.expand("image", MediaSize(640, 360), {"min_pixels": 1})
+    with pytest.raises(InputValueError, match="video items of this model are not planned"):
+        family.expand("video", MediaSize(640, 360, frames=4, fps=2.0), {})
+    with pytest.raises(InputValueError, match="absolute aspect ratio"):
+        family.expand("image", MediaSize(8000, 1), {})
