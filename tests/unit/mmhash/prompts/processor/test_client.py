@@ -61,7 +61,7 @@ def test_nonsense_is_refused_and_not_remembered(hostile: ModelProcessor) -> None
 
 
 def test_a_helper_that_ended_is_started_again(hostile: ModelProcessor) -> None:
-    found = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    found = children()
     keepers = [
         int(pid)
         for pid in found
@@ -108,3 +108,17 @@ def test_the_identity_depends_on_the_files(paddle: Model, tmp_path: Path) -> Non
     assert ModelProcessor(other).identity() == processor.identity()
     (other / "config.json").write_text('{"model_type": "paddleocr_vl", "x": 1}')
     assert ModelProcessor(other).identity() != processor.identity()
+
+
+def test_forked_processes_share_one_helper(hostile: ModelProcessor) -> None:
+    before = children()
+    forked = os.fork()
+    if forked == 0:
+        os._exit(ask(hostile, 11) if not children() else 1)
+    assert ask(hostile, 9) == 9
+    assert os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]) == 11
+    assert children() == before
+
+
+def children() -> list[str]:
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
