@@ -135,7 +135,9 @@ def _read(
     try:
         check_form(short.whole, content_type)
         # No member that is removed has its name or its value in the base64 of a data: URL.
-        pieces = strip_unverified_hashes(short.text, lambda _tags: frozenset(), refuse=False)
+        pieces = strip_unverified_hashes(
+            short.text, lambda _tags: frozenset(), refuse=False, path=path
+        )
     except RequestRefusedError as refused:
         raise Problem(str(refused)) from refused
     if pieces is not None:

@@ -15,6 +15,7 @@ from msgspec import Raw
 from msgspec.json import Decoder, Encoder
 
 from mmhash.engines.caller_fields import FEATURE_FORMATS, KINDS, MEDIA
+from mmhash.requests import PATHS
 from mmhash.requests.raw_json import PARSE_ERRORS
 from mmhash.tags import TAGS_MEMBER
 from mmhash_service.guard.body_text import may_have, put_back, set_aside
@@ -56,8 +57,12 @@ def strip_unverified_hashes(
     *,
     refuse: bool,
     allow_peers: bool = False,
+    path: str | None = None,
 ) -> list[bytes] | None:
     """Return the body to forward, in pieces, or None to forward it unchanged.
+
+    The input of a tool's call stays as it is in a request for the path of Messages: engines read
+    nothing in it, and make it a text.
 
     `hashes_of_tags` returns the hashes that the request's valid tags allow.
     """
@@ -75,7 +80,12 @@ def strip_unverified_hashes(
         text, words = set_aside(body)
         request = _DECODER.decode(text)
         tags = _pop_tags(request)
-        problems = _remove(request, hashes_of_tags(tags or []), allow_peers=allow_peers)
+        problems = _remove(
+            request,
+            hashes_of_tags(tags or []),
+            allow_peers=allow_peers,
+            is_messages=PATHS.get(path or "") == "messages",
+        )
     except PARSE_ERRORS:
         if is_small and not may_have(body, _NAMES):
             return None  # the engine refuses it too
@@ -130,7 +140,9 @@ def _has_twins(text: bytes, encoded: bytes) -> bool:
     return encoded.count(b'"') != text.count(b'"') or b"\\u0022" in text
 
 
-def _remove(request: Any, allowed: Container[str], *, allow_peers: bool) -> set[str]:
+def _remove(
+    request: Any, allowed: Container[str], *, allow_peers: bool, is_messages: bool
+) -> set[str]:
     """Delete the members that must not be forwarded, and return the problems they cause."""
     problems: set[str] = set()
     level = [(request, False)]  # each value, and whether it is within media objects
@@ -153,8 +165,9 @@ def _remove(request: Any, allowed: Container[str], *, allow_peers: bool) -> set[
                         # items.
                         del value[name]
                         problems.add(problem)
+            is_call = is_messages and value.get("type") == "tool_use"
             for name, one in value.items():
-                if type(one) in _CONTAINERS:
+                if type(one) in _CONTAINERS and not (is_call and name == "input"):
                     inner.append((one, in_media or name in MEDIA))
         level = inner
     return problems

@@ -132,7 +132,7 @@ class Guard:
         scope = self._without_peer_headers(scope)
         messages = await self._read(receive)
         pieces = [message.get("body", b"") for message in messages]
-        forwarded = await self._inspect(pieces, Headers(scope=scope))
+        forwarded = await self._inspect(pieces, Headers(scope=scope), scope["path"])
         if forwarded is None:
             return scope, _replay_then_receive(messages, receive)
         messages = [
@@ -166,7 +166,9 @@ class Guard:
             if not message.get("more_body", False):
                 return messages
 
-    async def _inspect(self, pieces: list[bytes], headers: Headers) -> list[bytes] | None:
+    async def _inspect(
+        self, pieces: list[bytes], headers: Headers, path: str
+    ) -> list[bytes] | None:
         """Return the body to forward, in pieces, or None to forward it unchanged."""
         length = sum(map(len, pieces))
         for name in COMPRESSION_HEADERS:
@@ -180,12 +182,14 @@ class Guard:
             tenant = ",".join(headers.getlist(TENANT_HEADER)) or None
         content_type = headers.get("content-type", "")
         if length <= INLINE_MAX_BYTES:
-            return self._check(pieces, content_type, tenant)
+            return self._check(pieces, content_type, tenant, path)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._check, pieces, content_type, tenant)
+        return await loop.run_in_executor(
+            self._thread, self._check, pieces, content_type, tenant, path
+        )
 
     def _check(
-        self, pieces: list[bytes], content_type: str, tenant: str | None
+        self, pieces: list[bytes], content_type: str, tenant: str | None, path: str
     ) -> list[bytes] | None:
         body = b"".join(pieces)
         allow_peers = self._settings.allow_peers
@@ -193,7 +197,9 @@ class Guard:
             check_form(body, content_type)
         refuse = self._settings.on_untagged == "refuse"
         hashes_of_tags = partial(self._hashes_of_tags, tenant=tenant)
-        return strip_unverified_hashes(body, hashes_of_tags, refuse=refuse, allow_peers=allow_peers)
+        return strip_unverified_hashes(
+            body, hashes_of_tags, refuse=refuse, allow_peers=allow_peers, path=path
+        )
 
     def _hashes_of_tags(self, tags: Iterable[Any], *, tenant: str | None) -> set[str]:
         """Return the hashes that the valid tags of a request allow."""

@@ -79,3 +79,20 @@ def test_a_name_is_found_wherever_the_steps_of_the_search_part_it(name: bytes) -
     for at in range((64 << 10) - len(end), 64 << 10):
         body = start + b"A" * (at - len(start)) + end
         assert strip_unverified_hashes(body, lambda _tags: (), refuse=False) is not None
+
+
+def test_the_input_of_a_tool_s_call_stays_in_messages_only() -> None:
+    """A conversation that an agent sends again has the arguments of its calls as objects."""
+    call = {"type": "tool_use", "id": "1", "name": "f", "input": {"uuid": "x"}}
+    content = [call, {"type": "text", "text": "a", "uuid": "x"}]
+    body = json.dumps({"messages": [{"role": "assistant", "content": content}]}).encode()
+
+    def kept(path: str | None) -> list[bool]:
+        pieces = strip_unverified_hashes(body, lambda _tags: (), refuse=False, path=path)
+        (message,) = json.loads(b"".join(pieces or [body]))["messages"]
+        first, second = message["content"]
+        return ["uuid" in first["input"], "uuid" in second]
+
+    assert kept("/v1/messages") == [True, False]
+    for path in ("/v1/chat/completions", "/v1/responses", "/v1/messages/", None):
+        assert kept(path) == [False, False]

@@ -433,7 +433,7 @@ def test_what_comes_after_the_body_is_passed_on() -> None:
         async def send(message: Message) -> None:
             raise AssertionError(message)
 
-        scope = {"type": "http", "headers": []}
+        scope = {"type": "http", "path": "/", "headers": []}
         await Guard(engine, engine="vllm", secrets=[NEW.hex()])(scope, receive, send)
 
     asyncio.run(run())
