@@ -78,7 +78,7 @@ def _sglang_router(workers: Sequence[Target], port: int, _folder: Path) -> list[
         program("sglang-router==0.3.2", "python"), "-m", "sglang_router.launch_router",
         "--host", "127.0.0.1", "--port", str(port),
         "--worker-urls", *(one.url for one in workers),
-        "--policy", "cache_aware", "--backend", "openai", "--prometheus-port", str(free_port()),
+        "--policy", "cache_aware", "--prometheus-port", str(free_port()),
     ]  # fmt: skip
 
 
