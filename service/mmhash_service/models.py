@@ -1,4 +1,4 @@
-"""The models of the setting `models`: read at the start, and again at a reload."""
+"""The models of the setting `models`, read at the start and again on a reload."""
 
 import logging
 from collections.abc import Mapping
@@ -23,11 +23,11 @@ class Models:
     """The models by name; a reload replaces each as a whole."""
 
     def __init__(self, sources: Mapping[str, ModelSource]) -> None:
-        """Read the models; the first that cannot be read is a ModelError."""
+        """Read the models; raise ModelError for the first that cannot be read."""
         self._models = {name: _load(name, source) for name, source in sources.items()}
 
     def count_as_loaded(self) -> None:
-        """Count the models as read in this process, which was forked from the one that did it."""
+        """Mark the models as loaded: the parent loaded them before the fork."""
         for name in self._models:
             _declare(name)
             metrics.MODEL_LOADS.labels(name, "loaded").inc()
@@ -38,18 +38,18 @@ class Models:
         return list(self._models)
 
     def get(self, name: str) -> "Model | None":
-        """Return the model of a name; None if there is none."""
+        """Return the model with this name, or None."""
         return self._models.get(name)
 
     def find(self, name: str) -> "Model":
-        """Return the model of a name; the problem `unknown-model` if there is none."""
+        """Return the model with this name; raise the problem `unknown-model` if there is none."""
         model = self.get(name)
         if model is None:
             raise Problem("unknown-model")
         return model
 
     def reload(self, sources: Mapping[str, ModelSource]) -> None:
-        """Read all models again; one that cannot be read stays as it was. Run this in a thread."""
+        """Read all models again; keep a model that cannot be read. Run this in a thread."""
         for name in self._models.keys() - sources.keys():
             del self._models[name]
             logger.info("model %s is removed", name)
@@ -63,7 +63,7 @@ class Models:
 
 
 def _declare(name: str) -> None:
-    """Create the series of a model: increase() needs the 0 before a first failure."""
+    """Create a model's series: increase() needs the 0 before a first failure."""
     for result in ("loaded", "failed"):
         metrics.MODEL_LOADS.labels(name, result)
 

@@ -25,12 +25,12 @@ class Application(Protocol):
 
 
 class Resources:
-    """The resources of the service; the gateway adds its workers to them."""
+    """The resources of the service; the gateway adds its workers."""
 
     def __init__(self, settings: Settings, models: Models | None = None) -> None:
-        """Create the resources; models that are not given are read."""
+        """Create the resources; read the models if they are not given."""
         self.models = Models(settings.models) if models is None else models
-        # A reload replaces them, so a request reads them once.
+        # A reload replaces these, so a request reads them once.
         self.settings = settings
         self.limits = Limits(settings)
         self.work = ThreadPool(settings.work_timeout_s)
@@ -51,7 +51,7 @@ class Resources:
 
     @property
     def lacks_workers(self) -> bool:
-        """True for a gateway none of whose workers is healthy."""
+        """True for a gateway without a healthy worker."""
         return False
 
     async def open(self) -> None:
@@ -60,7 +60,7 @@ class Resources:
         await self.memo.open()
 
     async def close(self) -> None:
-        """End what `open` has started, after the last request."""
+        """Undo `open`, after the last request."""
         await self.decoders.close()
         await self.fetcher.close()
         await self.memo.close()

@@ -1,7 +1,7 @@
 """Settings of the service, from arguments, the environment and a TOML file (docs/settings.md).
 
-The guard, which runs inside an engine, has settings of its own (guard/settings.py), and so has the
-gateway (gateway/settings.py).
+The guard runs inside an engine and has its own settings (guard/settings.py). So has the gateway
+(gateway/settings.py).
 """
 
 import os
@@ -31,13 +31,15 @@ _MAX_TIMEOUT_S = 24 * 3600
 # sizeof(sun_path) on Linux, including the terminating zero byte.
 _MAX_SOCKET_PATH = 108
 
-# Twice its MAX_IMAGE_PIXELS: Pillow's limit is global to the process, so no setting can raise it.
+# Twice Pillow's MAX_IMAGE_PIXELS: Pillow's limit is global to the process, so no setting can raise
+# it.
 _PILLOW_MAX_PIXELS = 178_956_970
 
 _HEX_32_BYTES = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
-# The names that engines serve models by: of a hub, Qwen/Qwen2-VL-7B-Instruct, or of a directory.
+# Names under which engines serve models: of a hub, such as Qwen/Qwen2-VL-7B-Instruct, or of a
+# directory.
 ModelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._/:@+-]{1,255}$")]
 HexDigest = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{64}$", to_lower=True)]
 # An address, or the name of a host.
@@ -45,7 +47,7 @@ Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,253}$")]
 
 
 class ModelSource(BaseModel):
-    """A model's directory, and what the operator allows for it."""
+    """A model's directory, and what the operator allows for the model."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

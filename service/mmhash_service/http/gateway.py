@@ -1,4 +1,4 @@
-"""The gateway's ASGI application: a few paths of its own, and the proxy behind all others."""
+"""The gateway's ASGI application: a few paths of its own, and the proxy for all others."""
 
 from collections.abc import Iterable
 
@@ -18,12 +18,12 @@ from mmhash_service.http.problem_responses import ProblemMiddleware
 from mmhash_service.models import Models
 from mmhash_service.settings import Settings
 
-# The probes of the gateway. All other paths of probes belong to the workers, such as /version.
+# The probes of the gateway. Paths of other probes, such as /version, belong to the workers.
 _PROBES = frozenset({"/live", "/ready", "/health", "/metrics"})
 
 
 class Gateway:
-    """Passes its own paths to the endpoints and all others to the proxy, behind one middleware."""
+    """Passes its own paths to the endpoints, and others to the proxy; both share middleware."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Gateway:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request, or the lifespan."""
-        scope["app"] = self  # its resources are found by it
+        scope["app"] = self  # endpoints find its resources through this
         await self._app(scope, receive, send)
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,7 +53,7 @@ class Gateway:
 
 
 def _is_browser(scope: Scope) -> bool:
-    """Return True for a page at the root, where workers have none."""
+    """Return True for a page at the root, where workers have no page."""
     if scope["type"] != "http" or scope["path"] != "/" or scope["method"] != "GET":
         return False
     return "text/html" in Headers(scope=scope).get("accept", "")

@@ -1,4 +1,4 @@
-"""What every request passes: metrics and the access log, spans, API keys, duplicate headers."""
+"""What every request passes: metrics and access log, spans, API keys, duplicate headers."""
 
 import logging
 from collections.abc import Collection
@@ -19,12 +19,12 @@ from mmhash_service.telemetry.tracing import ID_HEADER, id_of, request_id
 
 logger = logging.getLogger(__name__)
 
-# Polled every few seconds: neither logged nor counted.
+# Polled every few seconds, so neither logged nor counted.
 POLLED = frozenset({"/live", "/ready", "/health", "/metrics"})
 
 
 class RequestMiddleware:
-    """Counts, times and logs requests, and refuses those with duplicate headers.
+    """Counts, times and logs requests, and refuses requests with duplicate headers.
 
     Paths other than `paths` are reported as `other`.
     """
@@ -74,7 +74,7 @@ class RequestMiddleware:
 
 
 class MetricsPortMiddleware:
-    """Answers the requests that arrive at the metrics port."""
+    """Answers requests that arrive at the metrics port."""
 
     def __init__(self, app: ASGIApp, port: int) -> None:
         self._app = app
@@ -82,7 +82,7 @@ class MetricsPortMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request at the metrics port, or pass it on."""
-        # The port of the connection, which no header of a request changes.
+        # The port of the connection, which no request header can change.
         if scope["type"] != "http" or scope["server"][1] != self._port:
             await self._app(scope, receive, send)
         elif scope["path"] != "/metrics":
@@ -101,7 +101,7 @@ _SCHEME = "Bearer "
 
 
 class ApiKeyMiddleware:
-    """Refuses requests without a valid key, except those of probes and pages."""
+    """Refuses requests without a valid key, except for probes and pages."""
 
     def __init__(self, app: ASGIApp, pages: Collection[str] = frozenset()) -> None:
         self._app = app
@@ -111,7 +111,7 @@ class ApiKeyMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it before its body is read."""
         if scope["type"] == "http" and scope["path"] not in self._open_paths:
-            # Those of the settings now: a reload replaces them.
+            # The current digests; a reload replaces them.
             digests = Resources.of_app(scope["app"]).settings.api_key_digests
             if not is_authorized(scope["headers"], digests):
                 await problem_response("unauthorized")(scope, receive, send)
@@ -127,12 +127,12 @@ def is_authorized(headers: list[tuple[bytes, bytes]], digests: tuple[str, ...]) 
 
 def _is_valid(key: str, digests: tuple[str, ...]) -> bool:
     actual = blake3(key.encode("latin-1")).hexdigest()  # the bytes of the header
-    # No early exit: the time must not reveal which digest matched.
+    # No early exit: the response time must not reveal which digest matched.
     return sum(compare_digest(actual, digest) for digest in digests) > 0
 
 
 class TracingMiddleware:
-    """Records requests other than probes. Paths other than `paths` are reported as `other`."""
+    """Records all requests but probes. Paths other than `paths` are reported as `other`."""
 
     def __init__(self, app: ASGIApp, paths: frozenset[str]) -> None:
         self._app = app

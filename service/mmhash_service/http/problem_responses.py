@@ -40,7 +40,7 @@ def problem_response(
     parts: Sequence[InvalidPart] = (),
     reason: str | None = None,
 ) -> Response:
-    """Return the response for the problem, and count it."""
+    """Return the response for the problem, and count the problem."""
     problem = PROBLEMS[name]
     metrics.PROBLEMS.labels(name).inc()
     answer = ProblemAnswer.model_validate(problem.document(name, reason))
@@ -53,14 +53,14 @@ def problem_response(
 
 
 def response_to(error: Exception) -> Response:
-    """Return the response to a request that failed; nobody reads that to a client which left."""
+    """Return the response to a failed request; a client that has left will not read it."""
     match error:
         case Problem():
             if error.__cause__ is not None:
                 logger.info("%s: %s", error.name, _describe(error.__cause__))
             return problem_response(error.name, parts=error.parts, reason=error.reason)
         case ClientDisconnect():
-            return Response(status_code=499)  # as the access log has it
+            return Response(status_code=499)  # the same as in the access log
         case RequestValidationError():
             return problem_response("invalid-query")
         case HTTPException() if error.status_code in _BY_STATUS:
@@ -70,7 +70,7 @@ def response_to(error: Exception) -> Response:
 
 
 def add_problem_handlers(app: FastAPI) -> None:
-    """Have `app` answer every failure with a problem."""
+    """Make `app` answer every failure with a problem."""
 
     async def handle(_request: Request, error: Exception) -> Response:
         return response_to(error)
@@ -80,13 +80,13 @@ def add_problem_handlers(app: FastAPI) -> None:
 
 
 class ProblemMiddleware:
-    """Answers the failures of an application that is not FastAPI's, as FastAPI's are answered."""
+    """Answers failures of an application that is not FastAPI's, as FastAPI's are answered."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and answer it with a problem if it fails before its response."""
+        """Pass the request on; if it fails before its response begins, answer with a problem."""
         has_started = False
 
         async def send_and_note(message: Message) -> None:
@@ -104,7 +104,7 @@ class ProblemMiddleware:
 
 
 def _describe(error: BaseException) -> str:
-    """Describe a cause for the log: only the kind of an error that quotes the client's bytes."""
+    """Describe a cause for the log; of errors that quote the client's bytes, only the kind."""
     if isinstance(error, ValidationError):
         kinds = {entry["type"] for entry in error.errors(include_input=False, include_url=False)}
         return f"{type(error).__name__}({', '.join(sorted(kinds))})"

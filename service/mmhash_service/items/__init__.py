@@ -1,1 +1,1 @@
-"""Items of a request: read from its body, a URL or the memory of this host, and hashed."""
+"""Items of a request: read from its body, a URL or this host's memory, and hashed."""

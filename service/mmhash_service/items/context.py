@@ -1,4 +1,4 @@
-"""The context of one request that hashes: its options, its tenant and its resources."""
+"""The context of a request that hashes: its options, tenant and resources."""
 
 import time
 from dataclasses import dataclass
@@ -61,8 +61,8 @@ class Signer(NamedTuple):
 
 
 def resolve_tenant(request: Request, settings: Settings) -> Tenant | None:
-    """Return the tenant that the request names, or None if it names none."""
-    # At most one header: the middleware refuses requests with duplicates.
+    """Return the tenant that the request names, or None."""
+    # There is at most one header: the middleware refuses duplicates.
     name = request.headers.get(TENANT_HEADER)
     if name is None:
         return None
@@ -100,14 +100,14 @@ class RequestContext:
     fetcher: Fetcher
     # The namespace of the request's memo entries: empty, or the secret of its tenant.
     space: bytes
-    # True on the Unix socket, whose callers may name memory of this host.
+    # True on the Unix socket, whose callers may refer to this host's memory.
     is_local: bool = False
     # The query, if it asks for the frames of videos and audio clips.
     recipe: HashQuery | None = None
 
     @property
     def tenant_secret(self) -> bytes | None:
-        """The secret that is in each key of the request, if it names a tenant."""
+        """The secret behind every key of the request, if it names a tenant."""
         return self.tenant.secret if self.tenant else None
 
     def item(  # noqa: PLR0917  (in the order of an item's fields)
@@ -128,12 +128,12 @@ class RequestContext:
         return HashedItem(name, kind, dtype, shape, nbytes, digest, key, orientation, memo)
 
     def describe(self, item: HashedItem, options: str = "") -> dict[str, Any]:
-        """Return the item as responses have it, with its names and tag under these options."""
+        """Return the item for a response, with its names and tag under these options."""
         names = names_of(item, self.engines, options)
         return describe(item, names, self.tag(item, options))
 
     def tag(self, item: HashedItem, options: str = "") -> str | None:
-        """Return the tag of the item for the engine of the request, if it asks for one."""
+        """Return the item's tag for the engine of the request, if the request asks for one."""
         if self.signer is None:
             return None
         (engine,) = self.engines
@@ -149,7 +149,7 @@ def on_unix_socket(request: Request) -> bool:
 def build_context(request: Request, query: HashQuery, admission: Admission) -> RequestContext:
     """Build the context of a request from its query and headers."""
     resources = Resources.of(request)
-    # All of one request are of the same settings: a reload replaces them at any time.
+    # Take all of one request's values from the same settings: a reload replaces them at any time.
     settings = resources.settings
     tenant = resolve_tenant(request, settings)
     fallback = query.engine_fallback or settings.engine_fallback

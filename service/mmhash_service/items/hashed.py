@@ -1,4 +1,4 @@
-"""An item that is hashed once, and named for as many engines as a request asks for."""
+"""An item that is hashed once, and named for every engine that a request asks for."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -18,14 +18,14 @@ from mmhash_service.telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
-# Unknown releases that the log has. Clients choose their names, so only the first are logged.
+# How many unknown releases are logged. Clients choose the names, so only the first are.
 _logged: set[str] = set()
 _MAX_LOGGED = 100
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedEngine:
-    """An engine as the request names it, and the known release whose recipe is used."""
+    """An engine as the request names it, and the known release whose recipe applies."""
 
     name: str
     engine: Engine
@@ -34,11 +34,11 @@ class RequestedEngine:
     recipe: str | None
 
     def name_item(self, key: Digest, options: str = "", orientation: int = 1) -> Digest:
-        """Return the key by which the engine names an item under these options."""
+        """Return the key with which the engine names an item under these options."""
         return self.engine.name_item(key, self.version, options=options, orientation=orientation)
 
     def request_fields(self, key: Digest, options: str = "", orientation: int = 1) -> RequestFields:
-        """Return the fields that name an item, and the `recipe` if it is of another release."""
+        """Return the fields that name an item, and `recipe` if another release's was used."""
         named = self.name_item(key, options, orientation)
         fields = self.engine.request_fields(named, self.version)
         return fields if self.recipe is None else {**fields, "recipe": self.recipe}
@@ -51,13 +51,13 @@ def parse_engines(
     return tuple(find_engine(name, engine_fallback) for name in text.split(",")) if text else ()
 
 
-@lru_cache(64)  # the gateway asks for the same ones with each request
+@lru_cache(64)  # the gateway asks for the same engines with each request
 def _find(name: str, engine_fallback: Fallback | None) -> tuple[Engine, str]:
     return find(name, engine_fallback=engine_fallback)
 
 
 def find_engine(name: str, engine_fallback: Fallback | None) -> RequestedEngine:
-    """Return the engine and release that `sglang@0.5.23` names, or its fallback."""
+    """Return the engine and release that `sglang@0.5.23` names, or the fallback."""
     try:
         engine, version = _find(name, engine_fallback)
     except InputError as error:
@@ -78,9 +78,9 @@ MemoStatus = Literal["hit", "miss"]
 
 
 class HashedItem(NamedTuple):
-    """What the service knows of an item after it has hashed it."""
+    """What the service knows about an item after hashing it."""
 
-    # As the body names it.
+    # The name in the body.
     name: str | None
     kind: ItemKind
     dtype: str
@@ -88,17 +88,17 @@ class HashedItem(NamedTuple):
     nbytes: int
     digest: Digest
     key: Digest
-    # By EXIF, of an image that is hashed by its pixels: the key does not cover it.
+    # From EXIF, for an image hashed by its pixels: its key does not cover the orientation.
     orientation: int = 1
     memo: MemoStatus | None = None
-    # The keys of a clip's frames or windows, if it is hashed by these.
+    # The keys of a clip's frames or windows, if the clip is hashed by them.
     frames: tuple[Digest, ...] | None = None
 
 
 def names_of(
     item: HashedItem, engines: Iterable[RequestedEngine], options: str = ""
 ) -> dict[str, RequestFields]:
-    """Return the fields by which each engine names the item under these options."""
+    """Return the fields with which each engine names the item under these options."""
     return {
         engine.name: engine.request_fields(item.key, options, item.orientation)
         for engine in engines

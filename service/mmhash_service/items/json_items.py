@@ -1,4 +1,4 @@
-"""Items of a JSON body: their content is in the body, at a URL, or in memory of this host."""
+"""Items of a JSON body, with content in the body, at a URL, or in this host's memory."""
 
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -62,7 +62,7 @@ def _parts(item: JsonItem, feature: Any) -> list[tuple[str | None, Any]]:
 
 
 class Encoded(NamedTuple):
-    """An image whose pixels, or a clip whose frames, are still to be hashed."""
+    """An image or clip whose pixels or frames are not hashed yet."""
 
     kind: Literal["image"] | Modality
     body: memoryview
@@ -70,7 +70,7 @@ class Encoded(NamedTuple):
 
 
 class RemoteItem(NamedTuple):
-    """An item whose content is still to be fetched."""
+    """An item whose content is not fetched yet."""
 
     url: str
 
@@ -101,7 +101,7 @@ async def _finish(
     items: list[JsonItem],
     results: list[_Result],
 ) -> list[list[HashedItem]]:
-    """Decode images and fetch URLs, a few concurrently, in place of their intermediate results."""
+    """Decode images and fetch URLs, a few at a time, to replace the intermediate results."""
 
     async def finish(index: int, pending: Encoded | RemoteItem) -> None:
         item = items[index]
@@ -124,14 +124,14 @@ async def _finish(
 
 
 def hash_inline(context: RequestContext, items: list[JsonItem]) -> list[_Result]:
-    """Hash all items but images by their pixels and those at URLs; run this in a thread."""
-    # Before any is hashed: a thousand bundles of a thousand items took 10 s and 2.5 GB.
+    """Hash all items except images by their pixels and items at URLs; run this in a thread."""
+    # Count before hashing: a thousand bundles of a thousand items would exhaust time and memory.
     context.admission.count_items(sum(map(_count_items, items)))
     return [_hash_item(context, item) for item in items]
 
 
 def _count_items(item: JsonItem) -> int:
-    """Return how many items the body names by this one; a bundle without items counts as one."""
+    """Return how many items this one stands for in the body; an empty bundle counts as one."""
     if isinstance(item.counts, int):
         return max(1, item.counts)
     return max(1, len(item.counts or ()), len(item.grids or ()))
@@ -155,7 +155,7 @@ def _hash_item(context: RequestContext, item: JsonItem) -> _Result:
 
 
 def _check_fields(context: RequestContext, item: JsonItem) -> None:
-    """Refuse an item with fields of another kind, or one that lacks its own."""
+    """Refuse an item that has another kind's fields, or lacks its own."""
     if item.kind in {"video", "audio"} and context.recipe is None:
         raise Problem("invalid-recipe", reason="the query has no of=frames")
     is_tensor = item.kind == "tensor"

@@ -1,4 +1,4 @@
-"""Videos and audio clips under the recipe of the query: by their source, or by decoded frames."""
+"""Videos and audio clips under the query's recipe, by source or by decoded frames."""
 
 from fractions import Fraction
 from functools import partial
@@ -41,7 +41,7 @@ Recipe = VideoRecipe | AudioRecipe
 
 
 def _codec(kind: Any) -> Codec[Answer]:
-    """Return the codec of a decoder's answer of that kind."""
+    """Return the codec for a decoder's result of this kind."""
     decoder = msgspec.msgpack.Decoder(kind)
 
     def unpack(packed: bytes) -> Answer | None:
@@ -66,7 +66,7 @@ class MediaReader(EncodedReader):
         self._modality: Modality = modality
 
     async def finish(self) -> list[HashedItem]:
-        """Return the one item."""
+        """Return the only item."""
         self.encoded = self._hasher.digest()
         clip = _Clip(self._context, self._modality, self._body(), self.encoded)
         return [await clip.item(self._name)]
@@ -80,7 +80,7 @@ async def hash_media(
 
 
 class _Clip:
-    """A file, and the memo's entries of it."""
+    """A file, and its entries in the memo."""
 
     def __init__(
         self, context: RequestContext, modality: Modality, body: memoryview, encoded: Digest
@@ -160,7 +160,7 @@ class _Clip:
     async def _once(
         self, recipe: bytes, codec: Codec[Answer], decode: Compute[Answer]
     ) -> tuple[Answer, MemoStatus]:
-        """Return the memo's answer, or that of a decoder process, for this request and others."""
+        """Return the memo's answer or a decoder's; concurrent requests share it."""
         context = self._context
         return await context.memo.media(
             context.space, self._modality, self._encoded, recipe, codec, decode
@@ -168,7 +168,7 @@ class _Clip:
 
 
 def select(query: HashQuery, modality: Modality, index: VideoIndex | AudioIndex) -> Recipe:
-    """Return the recipe that the query asks for of this source."""
+    """Return the recipe that the query asks for, for this source."""
     names, others = VIDEO_FIELDS, AUDIO_FIELDS
     if modality == "audio":
         names, others = others, names
@@ -190,7 +190,8 @@ def select(query: HashQuery, modality: Modality, index: VideoIndex | AudioIndex)
 def _numbers(text: str | None, separator: str) -> list[int] | None:
     if text is None:
         return None
-    # Of more numbers than are decoded, the last part has separators, and is no number.
+    # If there are more numbers than can be decoded, the last part has separators and is not a
+    # number.
     numbers = [parse_natural(each) for each in text.split(separator, MAX_PARTS)]
     if None in numbers:
         raise Problem("invalid-recipe")
@@ -198,7 +199,7 @@ def _numbers(text: str | None, separator: str) -> list[int] | None:
 
 
 def _shape(recipe: Recipe, index: VideoIndex | AudioIndex) -> tuple[int, ...]:
-    """Return the number of frames, height and width, or the samples of the source, and channels."""
+    """Return frames, height and width, or the source's samples and channels."""
     if isinstance(recipe, VideoRecipe) and isinstance(index, VideoIndex):
         width, height = recipe.size or (index.width, index.height)
         return len(recipe.indices), height, width
@@ -210,7 +211,7 @@ def _shape(recipe: Recipe, index: VideoIndex | AudioIndex) -> tuple[int, ...]:
 def _selection(
     recipe: Recipe, index: VideoIndex | AudioIndex, max_pixels: int
 ) -> tuple[VideoSelection | AudioSelection, int]:
-    """Return the message for a decoder, and the pixels (or samples) that it has to decode."""
+    """Return the message for a decoder, and how many pixels (or samples) it has to decode."""
     if isinstance(recipe, AudioRecipe):
         return AudioSelection(*recipe[:5]), recipe.stop
     if not isinstance(index, VideoIndex):

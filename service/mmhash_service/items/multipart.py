@@ -13,7 +13,7 @@ from mmhash_service.limits.threads import end_turn
 from mmhash_service.problems.problem import Problem
 
 OpenPart = Callable[[str, str], Reader]
-"""Returns the reader of a part with that Content-Type and name."""
+"""Returns the reader for a part with this Content-Type and name."""
 
 # The package logs the client's bytes.
 logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
@@ -21,7 +21,7 @@ logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
 _MAX_CONTENT_TYPE = 1024
 _DEFAULT_CONTENT_TYPE = "application/octet-stream"
 
-# Encodings that leave the content as it is. With others, other bytes would be hashed.
+# Encodings that leave the content unchanged. With any other, different bytes would be hashed.
 _IDENTITY_ENCODINGS = frozenset({b"binary", b"8bit", b"7bit"})
 
 
@@ -52,8 +52,9 @@ class MultipartReader:
         """Parse the next piece, which may hold many parts or a fraction of one."""
         content = bytes(piece)
         if not self._has_begun:
-            # The parser skips leading line breaks and, if they are in one piece with it, any text
-            # up to a boundary. The pieces must not matter: the parser first gets a boundary.
+            # The parser skips leading line breaks and, if they arrive in one piece with it, any
+            # text before a boundary. How the body is cut into pieces must not matter, so the parser
+            # first gets a boundary.
             content = content.lstrip(b"\r\n")
             self._has_begun = bool(content)
         try:
@@ -102,7 +103,7 @@ class MultipartReader:
         )
 
     def _on_data(self, data: bytes, start: int, end: int) -> None:
-        # A view, so that the content is not copied.
+        # A view, to avoid copying the content.
         self._parts[-1].take(memoryview(data)[start:end])
 
     def _end(self) -> None:

@@ -11,7 +11,7 @@ from mmhash_service.items.hashed import HashedItem
 from mmhash_service.items.readers import StreamReader
 from mmhash_service.problems.problem import Problem
 
-# numpy pads headers to 64 bytes. Only arrays of records, which have no key, need longer ones.
+# numpy pads headers to 64 bytes. Only arrays of records, which have no key, need longer headers.
 _MAX_HEADER = 1024
 
 _MAGIC = np.lib.format.MAGIC_PREFIX
@@ -24,7 +24,7 @@ _VERSIONS = {
 
 
 class NpyReader:
-    """A reader of an array: of its header, then of its elements."""
+    """A reader of an array: first its header, then its elements."""
 
     def __init__(self, context: RequestContext, name: str | None) -> None:
         self._context, self._name = context, name
@@ -45,14 +45,14 @@ class NpyReader:
         self._elements.take(piece)
 
     async def finish(self) -> list[HashedItem]:
-        """Return the one item."""
+        """Return the only item."""
         if self._elements is None:
             raise _invalid("ends within its header")
         return await self._elements.finish()
 
 
 def header_length(start: bytearray) -> int | None:
-    """Return the length of the header with its prefix, or None if `start` does not tell yet."""
+    """Return the length of the header with its prefix, or None if `start` is too short to tell."""
     if start[: len(_MAGIC)] != _MAGIC[: len(start)]:
         raise _invalid("begins with other bytes")
     version, rest = bytes(start[6:8]), start[8:]
@@ -70,11 +70,11 @@ def header_length(start: bytearray) -> int | None:
 
 
 def parse_header(header: bytearray) -> tuple[str, tuple[int, ...]]:
-    """Return the dtype and shape of an array whose elements are stored as keys take them."""
+    """Return the dtype and shape of an array whose elements are stored the way keys need them."""
     _, parse = _VERSIONS[bytes(header[6:8])]
     try:
         shape, is_fortran, dtype = parse(BytesIO(header[8:]), max_header_size=_MAX_HEADER)
-    except Exception as error:  # numpy does not convert errors of its parts: TokenError, …
+    except Exception as error:  # numpy lets the errors of its parts through: TokenError, …
         raise _invalid("has a header that numpy cannot read") from error
     if dtype.name not in ITEM_SIZE or dtype.byteorder == ">":
         raise _invalid(f"has elements {dtype.str[:32]!r}, which have no key")

@@ -1,4 +1,4 @@
-"""Readers: they turn a body, or a part of one, into items while it is received."""
+"""Readers: turn a body, or part of a body, into items while it arrives."""
 
 from collections.abc import Callable
 from io import BytesIO
@@ -19,17 +19,16 @@ from mmhash_service.memo.entries import Pixels
 from mmhash_service.problems.problem import Problem
 
 # BLAKE3 is fastest if each piece begins and ends at a multiple of a power of two of chunks, which
-# pieces as a socket returns them do not.
+# pieces from a socket do not.
 _ALIGNMENT = 64 * 1024
 
 
 class AlignedHasher:
-    """A hasher that receives whole groups of chunks, and buffers the remainder."""
+    """A hasher that is fed whole groups of chunks, and buffers the remainder."""
 
     def __init__(self, algorithm: Algorithm) -> None:
         self._algorithm = algorithm
-        # Not `mmhash.Hasher`, which takes any data: finding out what each piece is took 9 % of the
-        # server's time.
+        # Not `mmhash.Hasher`: it accepts any data, and finding out what each piece is takes time.
         self._state = ALGORITHM_SPECS[algorithm].new_state(1)
         self._remainder = bytearray()
         self.length = 0
@@ -63,7 +62,7 @@ Take = Callable[[bytes | memoryview], None]
 
 
 class Reader(Protocol):
-    """A consumer of the pieces of one body, or of one part."""
+    """A consumer of the pieces of a body, or of one part."""
 
     @property
     def take(self) -> Take:
@@ -74,7 +73,7 @@ class Reader(Protocol):
 
 
 def refuse_empty(nbytes: int) -> None:
-    """Refuse an image or a clip without bytes: every missing file would have the same key."""
+    """Refuse an image or clip without bytes: all missing files would share a key."""
     if not nbytes:
         raise Problem("damaged-media", reason="it has no bytes: its file may be missing")
 
@@ -96,7 +95,7 @@ class StreamReader:
         self.take: Take = self._hasher.update
 
     async def finish(self) -> list[HashedItem]:
-        """Return the one item."""
+        """Return the only item."""
         nbytes = self._hasher.length
         if self._is_media:
             refuse_empty(nbytes)
@@ -109,32 +108,32 @@ class StreamReader:
 
 
 class EncodedReader:
-    """A reader that holds an encoded file until its end; a subclass decodes it."""
+    """A reader that holds an encoded file until its end; a subclass decodes the file."""
 
     def __init__(self, context: RequestContext, name: str | None) -> None:
         self._context, self._name = context, name
         self._file = BytesIO()
         self._hasher = AlignedHasher("blake3")
-        # The digest of the file, by which the memo finds what it decodes to; set by `finish`.
+        # The digest of the file, with which the memo finds the decoded content; set by `finish`.
         self.encoded: Digest
 
     def take(self, piece: bytes | memoryview, /) -> None:
-        """Store the next piece, and hash it: a thread would take longer to reach."""
+        """Store and hash the next piece here: handing it to a thread would take longer."""
         self._context.admission.hold(len(piece))
         self._file.write(piece)
         self._hasher.update(piece)
 
     def _body(self) -> memoryview:
         refuse_empty(self._hasher.length)
-        # Not getbuffer(): from 3.13 on, Python reports a file that is collected before its view.
+        # Not getbuffer(): since 3.13, Python complains if a file is collected before its view.
         return memoryview(self._file.getvalue())  # no copy
 
 
 class PixelsReader(EncodedReader):
-    """A reader of an encoded image, which is decoded, or found in the memo."""
+    """A reader of an encoded image, which is decoded or found in the memo."""
 
     async def finish(self) -> list[HashedItem]:
-        """Return the one item."""
+        """Return the only item."""
         self.encoded = self._hasher.digest()
         return [await hash_pixels(self._context, self._name, self._body(), self.encoded)]
 
@@ -148,7 +147,8 @@ async def hash_pixels(
         return await context.decoders.decode(body, context.algorithm)
 
     pixels, status = await context.memo.pixels(context.space, context.algorithm, encoded, decode)
-    if status == "miss":  # not within decode(), whose errors other requests for the image get too
+    # not within decode(), whose errors other requests for the same image get too
+    if status == "miss":
         context.admission.count_decoded(pixels.nbytes, len(body))
     return _pixels_item(context, name, pixels, status)
 
@@ -156,7 +156,7 @@ async def hash_pixels(
 async def recall_pixels(
     context: RequestContext, name: str | None, encoded: Digest
 ) -> HashedItem | None:
-    """Return the item of the image whose file has that digest, if the memo has its pixels."""
+    """Return the item of the image whose file has this digest, if the memo has its pixels."""
     pixels = await context.memo.known_pixels(context.space, context.algorithm, encoded)
     return pixels and _pixels_item(context, name, pixels, "hit")
 

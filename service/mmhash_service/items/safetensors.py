@@ -1,4 +1,4 @@
-"""Safetensors bodies: one item for each tensor, hashed while it is received and never held.
+"""Safetensors bodies: one item per tensor, hashed on arrival and never held.
 
 The header is validated first, by the rules of the safetensors package.
 """
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from mmhash import Digest
 
 MAX_HEADER = 1 << 20
-# A header is parsed on the event loop: in a thread it would need a body that pauses, or a buffer
-# for what follows, because `take` cannot wait. About 9900 tensors of seven dimensions fit.
+# A header is parsed on the event loop. In a thread, parsing would need a body that pauses, or a
+# buffer for what follows, because `take` cannot wait. About 9900 tensors of seven dimensions fit.
 _MAX_COMMAS = 40_000
-_MIN_TENSORS = 1000  # even if fewer are allowed, so that more of them get the problem for it
+_MIN_TENSORS = 1000  # even if fewer are allowed, so that more of them get the right problem
 
-# To frame the digest of one tensor.
+# The cost of framing the digest of one tensor.
 _FRAME_US = 10
 
 _Natural = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 
-class _Entry(Struct, gc=False):  # which takes a sixth less time for 9900 of them
-    """One tensor of the header, as it is written."""
+class _Entry(Struct, gc=False):  # faster for thousands of tensors
+    """A tensor as the header spells it."""
 
     dtype: str
     shape: tuple[_Natural, ...]
@@ -51,7 +51,7 @@ _METADATA = Decoder(dict[str, str] | None)
 
 
 class Tensor(NamedTuple):
-    """One tensor of the header."""
+    """A tensor of the header."""
 
     name: str
     dtype: str
@@ -60,7 +60,7 @@ class Tensor(NamedTuple):
 
 
 class SafetensorsReader:
-    """A reader of a safetensors file: of its header, then of one tensor after another."""
+    """A reader of a safetensors file: first its header, then one tensor after another."""
 
     def __init__(self, context: RequestContext) -> None:
         self._context = context
@@ -81,7 +81,7 @@ class SafetensorsReader:
             self._take_tensors(self._tensors, rest)
 
     async def finish(self) -> list[HashedItem]:
-        """Return the items, in the order of their bytes."""
+        """Return the items in the order of their bytes."""
         if self._tensors is None or len(self._digests) != len(self._tensors):
             raise Problem("damaged-safetensors")
         cost_us = _FRAME_US * len(self._tensors)
@@ -105,13 +105,13 @@ class SafetensorsReader:
                 self._header.clear()
             else:
                 self._tensors = parse_header(bytes(self._header), self._context.settings.max_items)
-                # The body, or the part of a form, is counted as one item already.
+                # The body, or the part of a form, already counts as one item.
                 self._context.admission.count_items(max(0, len(self._tensors) - 1))
                 self._begin_tensor(self._tensors)
         return piece[count:]
 
     def _begin_tensor(self, tensors: list[Tensor]) -> None:
-        """Begin the next tensor that has bytes; the empty ones before it share a digest."""
+        """Begin the next tensor that has bytes; the empty tensors before it share a digest."""
         self._hasher = AlignedHasher(self._context.algorithm)
         while len(self._digests) < len(tensors):
             self._missing = tensors[len(self._digests)].nbytes
@@ -132,9 +132,9 @@ class SafetensorsReader:
 
 
 def parse_header(header: bytes, max_tensors: int) -> list[Tensor]:
-    """Return the tensors, in the order of their bytes.
+    """Return the tensors in the order of their bytes.
 
-    Each must begin where the one before ends, so there is no gap, overlap or overflow.
+    Each must begin where the previous one ends: no gap, overlap or overflow.
     """
     tensors = max(max_tensors, _MIN_TENSORS)
     if (
@@ -153,7 +153,7 @@ def parse_header(header: bytes, max_tensors: int) -> list[Tensor]:
 
 
 def _parse_entries(header: bytes, max_tensors: int) -> list[tuple[tuple[int, int], Tensor]]:
-    """Return the offsets of each tensor, and the tensor."""
+    """Return each tensor with its offsets."""
     try:
         texts = _HEADER.decode(header)
         strings = 0
@@ -164,7 +164,8 @@ def _parse_entries(header: bytes, max_tensors: int) -> list[tuple[tuple[int, int
         entries = [_ENTRY.decode(text) for text in texts.values()]
     except PARSE_ERRORS as error:
         raise Problem("damaged-safetensors") from error
-    # The parser takes the last of two equal names, and skips unknown fields: both leave strings.
+    # Of two equal names, the parser keeps the last, and it skips unknown fields: both leave
+    # strings.
     if count_strings(header) != strings + _STRINGS_OF_ENTRY * len(entries):
         raise Problem("damaged-safetensors")
     return [
@@ -179,7 +180,7 @@ def _tensor(name: str, entry: _Entry) -> Tensor:
         raise Problem("invalid-tensor")
     if len(shape) > MAX_DIMS:
         raise Problem("invalid-tensor")
-    if entry.dtype == "F4":  # its shape counts elements of 4 bits, torch counts pairs of them
+    if entry.dtype == "F4":  # the header counts elements of 4 bits; torch counts pairs of them
         if not shape or shape[-1] % 2:
             raise Problem("damaged-safetensors")
         shape = (*shape[:-1], shape[-1] // 2)

@@ -1,4 +1,4 @@
-"""What a request says of its items: the query of `POST /hash`, and its JSON body."""
+"""What a request says about its items: the query of `POST /hash`, and its JSON body."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -24,7 +24,7 @@ class Query(BaseModel):
     engine_fallback: Fallback | None = FALLBACK
 
 
-# At most 16 names: each is spelled for each item of the body.
+# At most 16 names, because each is spelled for every item of the body.
 ENGINE_LIST = r"^[^,]*(,[^,]*){0,15}$"
 
 VIDEO_FIELDS = ("fps", "count", "indices", "max_frames", "size")

@@ -30,22 +30,22 @@ class Target(Protocol[T_co]):
     """The result that content is read for."""
 
     async def recall(self, fetched: Fetched, /) -> T_co | None:
-        """Return the result for content that was fetched before, if the memo has all of it."""
+        """Return the result for content fetched before, if the memo has all of it."""
 
     def expect(self, nbytes: int, /) -> None:
-        """Refuse content of a wrong length before it is read."""
+        """Refuse content of a wrong length before reading it."""
 
     def take(self, piece: bytes, /) -> None:
         """Process the next piece."""
 
     async def finish(self) -> tuple[T_co, Digest]:
-        """Return the result, and the digest by which the memo finds the content."""
+        """Return the result, and the digest with which the memo finds the content."""
 
 
 async def read_content(
     context: RequestContext, text: str, algorithm: Algorithm, target: Target[T]
 ) -> T:
-    """Return the result for the content of a URL, without a download if it is unchanged."""
+    """Return the result for a URL's content, without a download if the content is unchanged."""
     url = context.fetcher.allowed(text)
     entry = await context.memo.url(context.space, str(url), algorithm)
     recalled = None if entry is None else await target.recall(entry)
@@ -65,7 +65,7 @@ async def read_content(
     return result
 
 
-# A file is read in pieces of this length, each hashed on the event loop.
+# A file is read in pieces of this length; the event loop hashes each piece.
 _PIECE = 1 << 20
 
 # No content has the digest of a URL.
@@ -84,7 +84,7 @@ async def hash_url(context: RequestContext, item: JsonItem, url: str) -> list[Ha
         tensor = _tensor(item)
         reader = _open_reader(context, item, tensor)
         if not isinstance(reader, (_BundleReader, MediaReader)) and not is_file_url(url):
-            # The memo stores pixels by the digest of the image's file.
+            # The memo stores pixels under the digest of the image's file.
             algorithm = "blake3" if item.kind == "image" else context.algorithm
             target = _UrlItem(context, item, reader, tensor)
             return [await read_content(context, url, algorithm, target)]
@@ -93,7 +93,7 @@ async def hash_url(context: RequestContext, item: JsonItem, url: str) -> list[Ha
 
 
 async def key_by_url(context: RequestContext, item: JsonItem, url: str) -> list[HashedItem]:
-    """Return the item that a URL stands for, identified by the URL: nothing is fetched."""
+    """Return the item that a URL stands for, identified by the URL; nothing is fetched."""
     digest = Digest("blake3", blake3(url.encode(), derive_key_context=URL_CONTEXT).digest())
     return [context.item(item.name, "bytes", "", (), 0, digest)]
 
@@ -101,7 +101,7 @@ async def key_by_url(context: RequestContext, item: JsonItem, url: str) -> list[
 async def read_url(
     context: RequestContext, url: str, take: Take, tensor: Tensor | None = None
 ) -> None:
-    """Pass the pieces of the content of the URL to `take`, without a lookup in the memo."""
+    """Pass the pieces of a URL's content to `take`, without looking in the memo."""
     if is_file_url(url):
         await _read_file(context, url, take, tensor)
         return
@@ -147,7 +147,7 @@ class _UrlItem:
         _check_length(self._tensor, nbytes)
 
     async def finish(self) -> tuple[HashedItem, Digest]:
-        """Return the item, and the digest by which the memo finds the content."""
+        """Return the item, and the digest with which the memo finds the content."""
         (result,) = await self._reader.finish()
         if isinstance(self._reader, PixelsReader):
             return result, self._reader.encoded
@@ -187,7 +187,7 @@ def _tensor(item: JsonItem) -> Tensor | None:
 
 
 def _fits(tensor: Tensor | None, nbytes: int) -> bool:
-    """Return True if content of that length can be the tensor; any can be if it is not a tensor."""
+    """Return True if content of this length can be the tensor; any can if there is no tensor."""
     return tensor is None or nbytes == prod(tensor[1]) * ITEM_SIZE[tensor[0]]
 
 
@@ -198,7 +198,7 @@ def _check_length(tensor: Tensor | None, nbytes: int) -> None:
 
 
 class _BundleReader:
-    """A reader of a bundle, which is held and then split and hashed in a thread."""
+    """A reader of a bundle, which is held, then split and hashed in a thread."""
 
     def __init__(self, context: RequestContext, item: JsonItem, tensor: Tensor) -> None:
         self._context, self._item, self._tensor = context, item, tensor
@@ -210,7 +210,7 @@ class _BundleReader:
         self._content += piece
 
     async def finish(self) -> list[HashedItem]:
-        """Return the items, in order."""
+        """Return the items in order."""
         return await self._context.work.run(
             hash_tensor, self._context, self._item, *self._tensor, self._content
         )

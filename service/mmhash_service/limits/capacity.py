@@ -1,4 +1,4 @@
-"""Admission: the number of requests that a process answers at once and the bytes that they hold."""
+"""Admission: how many requests a process answers at once, and how many bytes they hold."""
 
 from asyncio import CancelledError
 from collections.abc import Iterator
@@ -8,18 +8,18 @@ from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
 from mmhash_service.telemetry import metrics
 
-# A streamed body holds the piece that is hashed and the next one.
+# A streamed body holds the piece being hashed and the next piece.
 STREAM_BYTES = 256 << 10
 
-# The bytes that all images and clips of a request may decode to, for each pixel of max_pixels.
-# Each byte of their files justifies 256 more, so that photographs do not count: a form of 91 kB
-# with a thousand WebPs of 44 bytes took 3000 s of a core.
+# How many bytes all images and clips of a request may decode to, per pixel of max_pixels. Each byte
+# of their files justifies 256 more, so photographs do not count. A small form with a thousand tiny
+# WebPs could otherwise take hours of a core.
 _DECODED_PER_PIXEL = 32
 _DECODED_PER_BYTE = 256
 
 
 class Admission:
-    """The bytes that a request, or a part of it, holds; the items and images of all its parts."""
+    """The bytes that a request or a part of it holds, and the items and images of all its parts."""
 
     def __init__(self, limits: "Limits", whole: "Admission | None" = None) -> None:
         self._limits = limits
@@ -29,19 +29,19 @@ class Admission:
         self._decoded = 0
 
     def count_items(self, items: int) -> None:
-        """Count items of the request, or raise the problem `too-many-items`."""
+        """Count items of the request; raise the problem `too-many-items` beyond the limit."""
         self._whole._items += items
         if self._whole._items > self._limits.max_items:
             raise Problem("too-many-items", reason=f"at most {self._limits.max_items} items")
 
     def count_decoded(self, nbytes: int, encoded_nbytes: int) -> None:
-        """Count what a file decoded to, or raise the problem `too-many-items`."""
+        """Count what a file decoded to; raise the problem `too-many-items` beyond the limit."""
         self._whole._decoded += max(0, nbytes - _DECODED_PER_BYTE * encoded_nbytes)
         if self._whole._decoded > self._limits.max_decoded:
             raise Problem("too-many-items", reason="they decode to too many bytes")
 
     def reserve(self) -> AbstractContextManager["Admission"]:
-        """Reserve bytes for a part of the request, released at the end of the context."""
+        """Reserve bytes for a part of the request, until the end of the context."""
         return self._limits.reserve(self._whole)
 
     def hold(self, nbytes: int) -> None:
@@ -53,7 +53,7 @@ class Admission:
         metrics.HELD_BYTES.inc(nbytes)
 
     def release(self, keep: int = STREAM_BYTES) -> None:
-        """Release the bytes of the request but those of its stream buffer."""
+        """Release the bytes of the request, except its stream buffer."""
         freed = self.held - keep
         self._limits.held -= freed
         self.held = keep
@@ -61,7 +61,7 @@ class Admission:
 
 
 class Limits:
-    """The requests in progress and the bytes held by a process, with a limit on each."""
+    """The running requests and held bytes of a process, each with a limit."""
 
     def __init__(self, settings: Settings) -> None:
         self.max_held = settings.max_held_bytes
@@ -70,7 +70,7 @@ class Limits:
         self.held = 0
         self.unread = 0
         self.calls = 0
-        # Set after SIGTERM: admitted requests are answered, new ones are refused.
+        # Set after SIGTERM: admitted requests are answered, new requests are refused.
         self.draining = False
         metrics.MAX_HELD_BYTES.set(self.max_held)
 
@@ -94,9 +94,9 @@ class Limits:
 
     @contextmanager
     def reserve_response(self, nbytes: int) -> Iterator[None]:
-        """Reserve the bytes of a long response until the client has read it; one always fits.
+        """Reserve a long response's bytes until the client has read it; one always fits.
 
-        They do not count as held: clients that read slowly are not to keep others from hashing.
+        Not counted as held: clients that read slowly must not keep others from hashing.
         """
         if self.unread and self.unread + nbytes > self.max_held:
             raise Problem("busy")
@@ -108,7 +108,7 @@ class Limits:
 
     @contextmanager
     def reserve(self, whole: Admission | None = None) -> Iterator[Admission]:
-        """Reserve bytes for the stream buffer; release them and all held later at the end."""
+        """Reserve bytes for the stream buffer; at the end, release them and all held later."""
         admission = Admission(self, whole)
         try:
             admission.hold(STREAM_BYTES)

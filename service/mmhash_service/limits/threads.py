@@ -12,27 +12,27 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 INLINE_US = 1000
-"""The microseconds of work that the event loop does itself: a thread costs it a third of them."""
+"""How many microseconds of work the event loop does itself: a thread costs it a third of that."""
 
 LONG_PROMPT = 64 << 10
-"""The bytes above which a prompt is long: up to them a plan takes 0.2 s of CPU time."""
+"""Above this many bytes a prompt is long."""
 
-# The tokens of one item, at most, count like a text of this size.
+# The tokens of one item count at most like a text of this size.
 _ITEM_SIZE = 16 << 10
 
 
 class ThreadPool:
-    """The threads, and the time limit of a job, including its time in the queue."""
+    """Threads, and the time limit of a job including its wait in the queue."""
 
     def __init__(self, timeout_s: float, threads: int | None = None) -> None:
         self._timeout_s = timeout_s
         self._threads = ThreadPoolExecutor(threads or cpu_count(), thread_name_prefix="mmhash-work")
 
     async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run `function` in a thread, and return its result or raise the problem `too-slow`."""
+        """Run `function` in a thread; return its result or raise the problem `too-slow`."""
         future = self._threads.submit(function, *args, **kwargs)
-        # After the time-out the thread still ends its job, whose work is bounded. Its result is
-        # ignored, and it starts no other job before.
+        # After the time-out the thread still finishes its job, whose work is bounded, before it
+        # starts another. The result is ignored.
         done, _ = await asyncio.wait(
             {waiting := asyncio.wrap_future(future)}, timeout=self._timeout_s
         )
@@ -44,7 +44,7 @@ class ThreadPool:
     async def run_sized(
         self, cost_us: float, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run `function` at once if it is short, and in a thread otherwise.
+        """Run `function` at once if it is short, otherwise in a thread.
 
         `cost_us` is an upper estimate of its time on one core.
         """
@@ -53,48 +53,50 @@ class ThreadPool:
         return await self.run(function, *args, **kwargs)
 
     def stop(self) -> None:
-        """Start no more jobs, and cancel those in the queue."""
+        """Start no more jobs, and cancel the queued ones."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 class PromptPool:
     """Threads for prompts: plans, and the keys of blocks.
 
-    A prompt of a million tokens takes seconds of CPU time and 400 MB. Probes and other requests
-    share no thread with prompts, and long prompts have one thread, so that one is held at a time.
+    A prompt of a million tokens takes seconds of CPU time and hundreds of megabytes. Probes and
+    other requests share no thread with prompts. Long prompts share one thread, so only one is in
+    memory.
     """
 
     def __init__(self, timeout_s: float) -> None:
         self.short = ThreadPool(timeout_s)
         self.long = ThreadPool(timeout_s, threads=1)
-        self.processors = ThreadPool(timeout_s, threads=2)  # they wait for a process of one thread
+        # they wait for a process with one thread
+        self.processors = ThreadPool(timeout_s, threads=2)
 
     def for_size(self, nbytes: int, media: int = 0) -> ThreadPool:
-        """Return the threads for a prompt of that many bytes of text and so many media."""
+        """Return the threads for a prompt with this many bytes of text and this many media."""
         return self.long if nbytes + media * _ITEM_SIZE > LONG_PROMPT else self.short
 
     def stop(self) -> None:
-        """Start no more jobs, and cancel those in the queues."""
+        """Start no more jobs, and cancel the queued ones."""
         self.short.stop()
         self.long.stop()
         self.processors.stop()
 
 
 _CONCURRENCY = 8
-"""The images and URLs of one request that are decoded or fetched at the same time."""
+"""How many images and URLs of one request are decoded or fetched at the same time."""
 
 TURN = 32
-"""The items of one request that are made in one turn of the event loop."""
+"""How many items of one request are made in one turn of the event loop."""
 
 
 async def end_turn(count: int) -> None:
-    """Let other requests have a turn of the event loop after each TURN of `count` items."""
+    """Give other requests a turn of the event loop after every TURN of `count` items."""
     if count % TURN == 0:
         await asyncio.sleep(0)
 
 
 async def run_few(jobs: Iterable[Callable[[], Awaitable[None]]]) -> None:
-    """Run jobs, a few at the same time; the first error cancels the others and is raised."""
+    """Run jobs, a few at a time; the first error cancels the others and is raised."""
     semaphore = asyncio.Semaphore(_CONCURRENCY)
 
     async def run(job: Callable[[], Awaitable[None]]) -> None:
@@ -109,7 +111,7 @@ async def run_few(jobs: Iterable[Callable[[], Awaitable[None]]]) -> None:
     except ExceptionGroup as failed:
         error = failed.exceptions[0]
         failed.__traceback__ = None
-    # Without cycles of errors and frames: these would keep the body until they are collected.
+    # No cycles of errors and frames: they would keep the body alive until they are collected.
     if error is not None:
         try:
             raise error

@@ -1,4 +1,4 @@
-"""Circuit breaker around a store: while it is down, slow or full, requests go on without it."""
+"""A circuit breaker for a store: while it is down, slow or full, requests go on without it."""
 
 import asyncio
 import logging
@@ -12,14 +12,14 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# The longest wait of a request for a lookup.
+# The longest that a request waits for a lookup.
 TIMEOUT_S = 0.05
 
-# More concurrent lookups would exceed the time-out because of this process, not the store; more
-# pending writes would take memory without a bound.
+# With more concurrent lookups, this process would cause time-outs itself. More pending writes would
+# take unbounded memory.
 MAX_CONCURRENT = 64
 
-# Consecutive failures that open the circuit. On a busy machine, single lookups may time out.
+# This many consecutive failures open the circuit. On a busy machine, single lookups may time out.
 MAX_FAILURES = 3
 
 # While the circuit is open, the store is probed at this interval, with a longer time-out.
@@ -28,7 +28,7 @@ PROBE_S = 1.0
 
 
 class Breaker:
-    """A store with time-outs, and without any access while it fails."""
+    """A store with time-outs, which is left alone while it fails."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -39,11 +39,11 @@ class Breaker:
         self._recovery: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Connect now, so that no request waits for it."""
+        """Connect now, before any request needs the store."""
         await self._probe()
 
     async def get(self, name: bytes) -> bytes | None:
-        """Return the value; None if the store has none, or fails or takes too long."""
+        """Return the value, or None if the store has none, fails or takes too long."""
         if self._recovery is not None or self._lookups == MAX_CONCURRENT:
             return None
         self._lookups += 1

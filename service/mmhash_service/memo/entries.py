@@ -1,8 +1,8 @@
-"""Entries of the memo: their names, their encoding, and how they are sealed.
+"""Entries of the memo: their names, encoding and seals.
 
-An entry contains no key: framing one is cheap. The name of an entry reveals nothing about its
-source, and only the source (the image's digest, the URL) opens it: a reader of the store sees
-names and lengths.
+An entry contains no key, because framing a key is cheap. An entry's name reveals nothing about its
+source, and only the source (the image's digest, the URL) opens the entry. Someone who reads the
+store sees names and lengths.
 """
 
 from functools import cache
@@ -23,7 +23,7 @@ from mmhash.prompts.processor.messages import Question
 
 T = TypeVar("T")
 
-# A new layout of values needs a new context, so that entries of older releases are not found.
+# Change the context with the layout of values: entries of older releases must not be found.
 CONTEXT = "mmhash 2026-11-24 memo v4"
 
 # Only an animation with over a thousand palettes exceeds this; it is decoded every time.
@@ -48,7 +48,7 @@ class Pixels(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """The digest of the content of a URL, with the validators to revalidate it."""
+    """The digest of a URL's content, with the validators to revalidate it."""
 
     etag: str | None
     last_modified: str | None
@@ -103,27 +103,27 @@ class SealedEntry:
 def pixels_entry(
     space: bytes, algorithm: Algorithm, max_pixels: int, encoded: Digest
 ) -> SealedEntry:
-    """Return the entry of a decoded image, by the digest of the encoded one.
+    """Return the entry of a decoded image, given the digest of the encoded image.
 
-    The pixel limit is part of the name because a lower limit may refuse the image.
+    The name includes the pixel limit, because a lower limit may refuse the image.
     """
     settings = (_SPEC, decoders(), b"%d" % max_pixels)
     return SealedEntry(b"pixels", algorithm.encode(), *settings, space, encoded.bytes)
 
 
 def header_entry(space: bytes, encoded: Digest) -> SealedEntry:
-    """Return the entry of an image's header, by the digest of the image's file."""
+    """Return the entry of an image's header, given the digest of the image's file."""
     return SealedEntry(b"header", encoded.algorithm.encode(), _SPEC, space, encoded.bytes)
 
 
 def media_entry(space: bytes, modality: str, encoded: Digest, recipe: bytes) -> SealedEntry:
-    """Return the entry of a clip under a recipe; that of its index has an empty recipe."""
+    """Return the entry of a clip under a recipe; its index has an empty recipe."""
     source = (space, encoded.bytes, recipe, media_decoder())
     return SealedEntry(b"media", modality.encode(), _SPEC, *source)
 
 
 def expansion_entry(processor: bytes, question: Question) -> SealedEntry:
-    """Return the entry of an answer of a model's processor, whose identity has all its files."""
+    """Return the entry of a processor's answer; the processor's identity covers all its files."""
     return SealedEntry(b"expansion", processor, msgspec.msgpack.encode(question))
 
 
@@ -134,7 +134,7 @@ def url_entry(space: bytes, algorithm: Algorithm, url: str) -> SealedEntry:
 
 @cache
 def media_decoder() -> bytes:
-    """Return the version of PyAV, which pins those of FFmpeg: others may decode other pixels."""
+    """Return the version of PyAV, which pins FFmpeg's: other versions may decode other pixels."""
     try:
         return version("av").encode()  # not av.__version__: PyAV is imported only by decoders
     except PackageNotFoundError:

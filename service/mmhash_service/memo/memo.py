@@ -1,4 +1,4 @@
-"""The memo: an in-memory cache with an optional store behind it, and one decode per image."""
+"""The memo: an in-memory cache, an optional store behind it, and one decode per image."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
@@ -21,15 +21,15 @@ from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
 from mmhash_service.telemetry import metrics, tracing
 
-# The names of images that engines compute themselves; each takes 0.5 kB.
+# Names of images that engines compute themselves; each takes about 0.5 kB.
 _MAX_NAMES = 8192
 
-# Of an entry: two bytes objects, and their slots in the dict and its order.
+# Per entry: two bytes objects, and their slots in the dict and its order.
 ENTRY_OVERHEAD = 240
 
 CacheStatus = Literal["hit", "miss"]
 
-# The source of an answer; `shared` is the decode of a concurrent request.
+# The source of an answer; `shared` means the decode of a concurrent request.
 Source = Literal["memory", "store", "shared", "miss"]
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ Compute = Callable[[], Awaitable[T]]
 
 
 class Codec(NamedTuple, Generic[T]):
-    """How an object becomes the value of an entry, and is read again: None if it is malformed."""
+    """How an object becomes the value of an entry and back; None if the value is malformed."""
 
     pack: Callable[[T], bytes]
     unpack: Callable[[bytes], T | None]
@@ -66,7 +66,7 @@ class Memo:
             self.kind = scheme_of(url)
         self._running: dict[bytes, _Running] = {}
         self._names: LruCache[tuple[Digest, Hashable], str] = LruCache(_MAX_NAMES, lambda *_: 1)
-        self._names_lock = Lock()  # the names are computed in threads
+        self._names_lock = Lock()  # names are computed in threads
 
     async def open(self) -> None:
         """Connect to the store."""
@@ -85,14 +85,14 @@ class Memo:
         encoded: Digest,
         decode: Compute[Pixels],
     ) -> tuple[Pixels, CacheStatus]:
-        """Return the pixels of an image by the digest of its file, decoding it on a miss."""
+        """Return an image's pixels, given the digest of its file; decode the image on a miss."""
         entry = entries.pixels_entry(space, algorithm, self._max_pixels, encoded)
         return await self._once("pixels", entry, _PIXELS, decode)
 
     async def known_pixels(
         self, space: bytes, algorithm: Algorithm, encoded: Digest
     ) -> Pixels | None:
-        """Return the pixels of an image by the digest of its file, or None."""
+        """Return an image's pixels, given the digest of its file, or None."""
         entry = entries.pixels_entry(space, algorithm, self._max_pixels, encoded)
         return await self._look_up("pixels", entry, _PIXELS)
 
@@ -105,18 +105,18 @@ class Memo:
         codec: Codec[T],
         decode: Compute[T],
     ) -> tuple[T, CacheStatus]:
-        """Return a decoder's answer for a clip under a recipe, decoding it on a miss as images."""
+        """Return a decoder's answer for a clip under a recipe; decode the clip on a miss."""
         entry = entries.media_entry(space, modality, encoded, recipe)
         return await self._once("media", entry, codec, decode)
 
     async def expansion(self, processor: bytes, question: Question, ask: Compute[bytes]) -> bytes:
-        """Return the answer of a model's processor, which is asked on a miss."""
+        """Return a processor's answer; ask the processor on a miss."""
         entry = entries.expansion_entry(processor, question)
         answer, _ = await self._once("expansion", entry, _EXPANSION, ask)
         return answer
 
     async def url(self, space: bytes, url: str, algorithm: Algorithm) -> Fetched | None:
-        """Return what is known of the content of a URL, or None."""
+        """Return what is known about a URL's content, or None."""
         return await self._look_up("url", entries.url_entry(space, algorithm, url), _FETCHED)
 
     def keep_url(self, space: bytes, url: str, fetched: Fetched) -> None:
@@ -124,7 +124,7 @@ class Memo:
         self._put(entries.url_entry(space, fetched.digest.algorithm, url), _FETCHED, fetched)
 
     async def header(self, space: bytes, encoded: Digest) -> ImageHeader | None:
-        """Return the header of an image by the digest of its file, or None."""
+        """Return an image's header, given the digest of its file, or None."""
         return await self._look_up("header", entries.header_entry(space, encoded), _HEADER)
 
     def keep_header(self, space: bytes, encoded: Digest, header: ImageHeader) -> None:
@@ -132,34 +132,34 @@ class Memo:
         self._put(entries.header_entry(space, encoded), _HEADER, header)
 
     def header_in_memory(self, space: bytes, encoded: Digest) -> ImageHeader | None:
-        """Return the header of an image if it is in the memory of this process, or None."""
+        """Return an image's header if this process has it in memory, or None."""
         value = self._get_from_memory(entries.header_entry(space, encoded))
         _count_lookup("header", "miss" if value is None else "memory")
         return None if value is None else _HEADER.unpack(value)
 
     def keep_header_in_memory(self, space: bytes, encoded: Digest, header: ImageHeader) -> None:
-        """Store the header of an image in memory only: to read it again is cheap."""
+        """Store an image's header in memory only: reading it again is cheap."""
         entry = entries.header_entry(space, encoded)
         self._cache.put(entry.name, entry.seal(_HEADER.pack(header)))
 
     def engine_name(self, encoded: Digest, naming: Hashable) -> str | None:
-        """Return the engine's name of an image by the digest of its file, or None."""
+        """Return the engine's name for an image, given the digest of its file, or None."""
         with self._names_lock:
             return self._names.get((encoded, naming))
 
     def keep_engine_name(self, encoded: Digest, naming: Hashable, name: str) -> None:
-        """Store the engine's name of an image, in memory only."""
+        """Store the engine's name for an image, in memory only."""
         with self._names_lock:
             self._names.put((encoded, naming), name)
 
     async def _once(
         self, kind: str, entry: SealedEntry, codec: Codec[T], compute: Compute[T]
     ) -> tuple[T, CacheStatus]:
-        """Return an entry's value, computing it once for all concurrent requests.
+        """Return an entry's value, computed once for all concurrent requests.
 
-        The computation is a task of its own, so that a client that disconnects does not cancel it
-        for the others, and each has as long as if it were alone. When nobody waits for it any more,
-        it ends: no request holds its bytes.
+        The computation is a task of its own. A client that disconnects does not cancel it for
+        others, and each request has its full time-out. When no request waits any more, the task
+        ends and releases its bytes.
         """
         with tracing.span("memo"):
             value = self._get_from_memory(entry)
@@ -191,14 +191,14 @@ class Memo:
         def end(task: asyncio.Task[tuple[Any, Source]]) -> None:
             self._forget(name, running)
             if not task.cancelled():
-                task.exception()  # mark it as retrieved: perhaps no request waits any more
+                task.exception()  # marks the error as retrieved: perhaps no request waits any more
 
         running = self._running[name] = _Running(asyncio.create_task(computation))
         running.task.add_done_callback(end)
         return running
 
     async def _wait(self, name: bytes, running: "_Running") -> tuple[Any, Source]:
-        """Return the result of a computation; the last one to stop waiting cancels it."""
+        """Return the result of a computation; the last waiting request to leave cancels it."""
         running.waiting += 1
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -246,7 +246,7 @@ class Memo:
 
 
 class _Running:
-    """A computation, and the number of calls that wait for it."""
+    """A computation, and how many calls wait for it."""
 
     def __init__(self, task: asyncio.Task[tuple[Any, Source]]) -> None:
         self.task = task

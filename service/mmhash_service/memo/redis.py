@@ -6,7 +6,7 @@ from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-# Redis expires entries itself; its own setting `maxmemory` limits their size.
+# Redis itself expires entries; its setting `maxmemory` limits their total size.
 _TTL_S = 7 * 24 * 3600
 
 # A prefix that an operator can grant to a Redis user: `~mmhash:*`.
@@ -14,7 +14,7 @@ _PREFIX = b"mmhash:"
 
 _CLUSTER = "+cluster://"
 
-# The breaker retries. Options in the URL override these.
+# The breaker retries, not the client. Options in the URL override these.
 _OPTIONS: dict[str, Any] = {
     "socket_timeout": 1.0,
     "socket_connect_timeout": 1.0,
@@ -23,7 +23,7 @@ _OPTIONS: dict[str, Any] = {
 
 
 class RedisStore:
-    """The store at one URL. It connects when it is first used."""
+    """The store at one URL, which connects on first use."""
 
     def __init__(self, url: str) -> None:
         plain = url.replace(_CLUSTER, "://", 1)
@@ -33,10 +33,10 @@ class RedisStore:
             else:
                 self._client = Redis.from_url(plain, **_OPTIONS)
                 pool = self._client.connection_pool
-                # Not connected yet: refuses unknown options.
+                # Does not connect yet, but refuses unknown options.
                 pool.connection_class(**pool.connection_kwargs)
         except (TypeError, ValueError):
-            # Without the message: it may quote a part of a password that has an unescaped slash.
+            # Without the message, which may quote part of a password with an unescaped slash.
             raise ValueError(
                 "redis-py does not accept this URL: write redis://user:password@host:6379/0?option="
                 "value, and escape / ? # @ % in a user or password"

@@ -1,7 +1,7 @@
 """The memo's store in an SQLite file, which several processes may share.
 
-The oldest entries are evicted first. A file that is no database is left as it is: the operator may
-have named the wrong one.
+The oldest entries are evicted first. A file that is not a database is left untouched: the operator
+may have named the wrong file.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-# The wait for a lock, which another process holds while it writes an entry.
+# How long to wait for a lock, which another process holds while writing an entry.
 _BUSY_S = 0.02
 
 _TABLE = """
@@ -26,14 +26,14 @@ SELECT (page_count - freelist_count) * page_size
 FROM pragma_page_count, pragma_freelist_count, pragma_page_size
 """
 _INSERT = "INSERT OR REPLACE INTO mmhash_memo (name, value) VALUES (?, ?)"
-# Few rows at a time, so that other processes hardly wait for the lock.
+# Few rows at a time, to keep other processes from waiting.
 _EVICT = """
 DELETE FROM mmhash_memo WHERE age IN (SELECT age FROM mmhash_memo ORDER BY age LIMIT 64)
 """
 
 
 class SqliteStore:
-    """The store in one file, used from a thread of its own and opened on first use."""
+    """The store in one file, used from its own thread and opened on first use."""
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         self._path, self._max_bytes = path, max_bytes
@@ -58,7 +58,7 @@ class SqliteStore:
             try:
                 return work(self._connect())
             except sqlite3.Error:
-                # Reopen it the next time: the file may have been replaced.
+                # Reopen the file next time: it may have been replaced.
                 self._disconnect()
                 raise
 
@@ -69,7 +69,7 @@ class SqliteStore:
             # Autocommit, except inside an explicit BEGIN.
             self._connection = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None)
             self._connection.execute("PRAGMA journal_mode = WAL")
-            # No fsync per entry: a crash of the host may lose the last entries, but not the file.
+            # No fsync per entry: a host crash may lose the last entries, but not the file.
             self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.execute(_TABLE)
         return self._connection
@@ -90,5 +90,5 @@ def _put(name: bytes, value: bytes, max_bytes: int, connection: sqlite3.Connecti
         connection.execute("BEGIN IMMEDIATE")
         while connection.execute(_USED).fetchone()[0] + len(name) + len(value) > max_bytes:
             if connection.execute(_EVICT).rowcount == 0:
-                return  # larger than the limit
+                return  # the entry is larger than the limit
         connection.execute(_INSERT, (name, value))

@@ -26,9 +26,9 @@ def scheme_of(url: str) -> str:
 
 
 def create_store(url: str, max_bytes: int) -> Store:
-    """Return the store that a URL names, which connects when it is first used.
+    """Return the store that a URL names, which connects on first use.
 
-    An error shows no part of the URL: it may be a password.
+    Errors show no part of the URL, which may contain a password.
     """
     scheme, _, rest = url.partition(":")
     if scheme == "sqlite" and rest:

@@ -1,7 +1,7 @@
 """The problems: every way in which a request can fail, each with one fixed public text.
 
-A `reason` may be given where a problem is raised, with values of the caller's own request. Any
-other message of an exception may hold paths, addresses or a decoder's state: it is only logged.
+Code that raises a problem may add a `reason` with values of the caller's own request. Other
+exception messages may hold paths, addresses or a decoder's state, and are only logged.
 """
 
 from mmhash_service.problems.problem import ProblemSpec
@@ -154,10 +154,9 @@ PROBLEMS = {
     "media-too-large": ProblemSpec(
         413,
         "Media too large",
-        "An image has more pixels in all its frames than the setting max_pixels allows, or "
-        "more than 10000 frames; or a clip has more than 1048576 frames or packets, or the "
-        "recipe selects more than 1024 frames or windows to decode, or more pixels than "
-        "max_pixels.",
+        "An image must have at most max_pixels pixels in all frames together, and 10000 frames. "
+        "A clip must have at most 1048576 frames or packets, and its recipe may select at most "
+        "1024 frames or windows to decode, and max_pixels pixels.",
     ),
     "no-media-extra": ProblemSpec(
         501,
@@ -174,15 +173,15 @@ PROBLEMS = {
         422,
         "Damaged safetensors",
         "The header must be at most 1 MiB of JSON, and place the tensors without gaps or "
-        "overlaps, each with the length that its dtype and shape require; the body must have "
-        "the length that the header requires.",
+        "overlaps. Each tensor needs the length of its dtype and shape, and the body the length "
+        "that the header declares.",
     ),
     "invalid-json": ProblemSpec(
         422,
         "Invalid JSON",
-        "The body is not JSON in UTF-8 of the schema in /openapi.json, is nested deeper than "
-        "200 levels, or has half of a surrogate pair or an integer of more than 4300 digits: "
-        "errors has the places.",
+        "The body must be JSON in UTF-8 that fits the schema in /openapi.json, at most 200 levels "
+        "deep, without lone surrogates or integers of more than 4300 digits. The member errors "
+        "lists the places.",
     ),
     "invalid-base64": ProblemSpec(
         422, "Invalid base64", "The data of an item must be standard base64 with padding."
@@ -202,7 +201,7 @@ PROBLEMS = {
         422,
         "Invalid tensor",
         "A tensor needs a dtype, a shape of at most 32 integers, and as many bytes as both "
-        "say, little-endian and in C order; a bundle is a tensor with either grids or counts, "
+        "say, little-endian and in C order. A bundle is a tensor with either grids or counts, "
         "whose items add up to its first dimension.",
     ),
     "internal-error": ProblemSpec(

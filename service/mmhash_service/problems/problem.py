@@ -1,4 +1,4 @@
-"""The public part of a problem, of the service or the guard, and the exception that names it."""
+"""The public part of a problem, and the exception that names it, for the service and the guard."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ class ProblemSpec(NamedTuple):
     detail: str
 
     def document(self, name: str, reason: str | None = None) -> dict[str, Any]:
-        """Return the JSON document of the problem; OpenAI's clients read its member `error`."""
+        """Return the problem as a JSON document; OpenAI's clients read its member `error`."""
         kind = "invalid_request_error" if self.status < 500 else "server_error"
         message = self.detail if reason is None else f"{self.detail} Reason: {reason}."
         return {
@@ -37,8 +37,8 @@ class InvalidPart(NamedTuple):
 class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
     """A request that cannot be answered, by its name in `catalogue.PROBLEMS`.
 
-    The parts name only what the schema names. The reason is a phrase that may quote values of the
-    caller's own request, and nothing else: no path, address or other caller's bytes.
+    The parts contain only names from the schema. The reason may quote values of the caller's own
+    request, but no path, address or other caller's bytes.
     """
 
     def __init__(
@@ -48,5 +48,5 @@ class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
         self.name = name
         self.parts = parts
         self.reason = None
-        if reason is not None:  # with no half of a surrogate pair, which JSON cannot have
+        if reason is not None:  # without lone surrogates, which JSON cannot represent
             self.reason = reason[:_MAX_REASON].encode(errors="backslashreplace").decode()

@@ -1,14 +1,13 @@
-"""The direct path of a long body: from the socket to its consumer, without the queue of ASGI.
+"""The direct path of a long body from the socket to its consumer, without the queue of ASGI.
 
-uvloop, the parser and uvicorn copy each piece of a body, three times in all. Here the socket is
-read into a buffer that fits a core's cache, and each read is consumed at once on the event
-loop, which hashing 1 MiB does not block for long. The application calls the function that the scope
-has for this (`RECEIVE_BODY`). A chunked body is still parsed, which copies it once.
+On the usual path, uvloop, the parser and uvicorn each copy every piece of a body. Here the socket
+is read into a buffer that fits a core's cache, and each read is consumed at once on the event loop;
+hashing 1 MiB does not block the loop for long. The application calls the function that the scope
+holds for this (`RECEIVE_BODY`). A chunked body is still parsed, which copies it once.
 
-To hand each read to another thread instead was measured: on 16 cores, idle otherwise, seven threads
-received 4 bodies of 20 MiB at once at 3.3 GB/s instead of 2.4, and 128 at 2.9 instead of 2.1, with
-46 and 23 % more CPU time for each GB; one thread made 128 slower. On two cores nothing was gained.
-More processes use other cores, too.
+Handing each read to another thread was measured. Many threads gain some throughput on idle cores,
+for a quarter to a half more CPU time per byte, and nothing on two cores. More processes use other
+cores, too.
 """
 
 import asyncio
@@ -21,23 +20,22 @@ Consume = Callable[[bytes | memoryview], object]
 """Processes the next piece, whose memory is reused afterwards."""
 
 Count = Callable[[int], None]
-"""Receives the number of bytes as soon as they arrive."""
+"""Is told the number of bytes as soon as they arrive."""
 
 
-# A core's cache is about as large. One body of 20 MiB after another is hashed at 1.50 GB/s, with
-# 512 KiB at 1.44, with 256 KiB at 1.32; four at once at 1.47, 1.24 and 1.16.
+# About the size of a core's cache; smaller reads are slower.
 READ_BYTES = 1 << 20
 
-# The reads of one turn of the event loop, of all bodies together. uvloop reads a socket up to 32
-# times in a turn, so many bodies would delay an answer to /health for seconds.
+# How many reads all bodies together get in one turn of the event loop. uvloop reads a socket up to
+# 32 times in a turn, so many bodies would delay an answer to /health for seconds.
 _READS_PER_TURN = 8
 
 
 class _Turns:
-    """The bodies that an event loop receives, and one buffer for all of them.
+    """The bodies that an event loop is receiving, and one buffer for all of them.
 
-    One is enough, because a read is consumed before the next one begins. Two loops in threads must
-    not share it: hashing releases the GIL.
+    One buffer is enough, because a read is consumed before the next begins. Loops in different
+    threads must not share it, because hashing releases the GIL.
     """
 
     def __init__(self) -> None:
@@ -70,8 +68,8 @@ def _turns_of(loop: asyncio.AbstractEventLoop) -> _Turns:
 class BodySink:
     """The consumer of a body that is being received.
 
-    An error of the consumer ends `done`; the rest of the body is received and dropped, so that the
-    client reads the response.
+    An error of the consumer ends `done`. The rest of the body is received and dropped, because the
+    client reads the response only after sending it.
     """
 
     def __init__(self, consume: Consume, count: Count, loop: asyncio.AbstractEventLoop) -> None:
@@ -104,13 +102,13 @@ class BodySink:
 
 
 class HeadParser(Protocol):
-    """The protocol that has parsed the head, and gets the connection back."""
+    """The protocol that parsed the head and gets the connection back."""
 
     def body_bytes_received(self, piece: memoryview) -> None:
-        """Process a piece, and take the connection back at the end of the body."""
+        """Process a piece; at the end of the body, take the connection back."""
 
     def eof_received(self) -> bool:
-        """Note that the client sends no more; return whether it still gets a response."""
+        """Note that the client sends no more; return True if it still gets a response."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End all requests of the connection."""
@@ -123,7 +121,7 @@ class HeadParser(Protocol):
 
 
 class Flow(Protocol):
-    """The control of the reads of a connection."""
+    """Controls the reads of a connection."""
 
     def pause_reading(self) -> None:
         """Stop reading."""

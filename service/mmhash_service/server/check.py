@@ -1,4 +1,4 @@
-"""`mmhash serve --check`: everything that a server needs at its start, tried without listening."""
+"""`mmhash serve --check`: tries everything that a server needs at its start, without listening."""
 
 import asyncio
 from typing import Any
@@ -16,7 +16,7 @@ class CheckError(MMHashError):
 
 
 def check_values(settings: Settings) -> None:
-    """Refuse values that only the parts that use them can parse, before a process is started."""
+    """Refuse values that only their users can parse, before a process is started."""
     name = "url_hosts"
     try:
         HostAllowlist(settings.url_hosts)
@@ -28,11 +28,11 @@ def check_values(settings: Settings) -> None:
 
 
 def check_resources(settings: Settings) -> dict[str, Any]:
-    """Read the models, and a value of the store; return what was checked, without secrets."""
+    """Read the models and a value of the store; return what was checked, without secrets."""
     check_values(settings)
     facts: dict[str, Any] = {"settings": "ok", "models": [], "memo": "memory"}
     if settings.models:
-        # The engines, numpy and the metrics: 0.1 s of CPU.
+        # Imported late: the engines, numpy and the metrics take CPU time.
         from mmhash_service.models import Models  # noqa: PLC0415
 
         facts["models"] = Models(settings.models).names
@@ -49,7 +49,7 @@ async def _check_store(url: str, max_bytes: int) -> None:
         async with asyncio.timeout(_TIMEOUT_S):
             await store.get(b"mmhash-check")
     except Exception as error:  # each store raises the errors of its own package
-        # Without the message, which may have the URL and thus a password.
+        # Without the message, which may contain the URL and thus a password.
         raise CheckError(
             f"memo_url: the {scheme_of(url)} store cannot be used ({type(error).__name__}): check"
             " its address, its password and that it runs"

@@ -1,4 +1,4 @@
-"""The uvicorn server of one process: it drains, reloads, and answers its supervisor."""
+"""The uvicorn server of one process: drains, reloads, and answers its supervisor."""
 
 import asyncio
 import logging
@@ -19,10 +19,9 @@ logger = logging.getLogger(__name__)
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server with a two-step stop: refuse new requests, then exit when none is running.
+    """A uvicorn server that stops in two steps: refuse new requests, then exit once idle.
 
-    A process also answers the pings of its supervisor, and stops when the supervisor says so or
-    exits.
+    A process also answers its supervisor's pings. It stops when the supervisor says so or exits.
     """
 
     def __init__(
@@ -42,7 +41,7 @@ class Server(uvicorn.Server):
         self._reload: asyncio.Future[None] | None = None
         self._grace_s = grace_s
         self._supervisor = supervisor
-        # The deadline of the running requests, once the server drains.
+        # The deadline of the running requests once the server drains.
         self._until: float | None = None
         self._close_listener = False
         self._must_log_drain = False
@@ -77,7 +76,7 @@ class Server(uvicorn.Server):
                 link.send(PING)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain, or reload on a SIGHUP of a user; stop at once on a second signal."""
+        """Drain; on a user's SIGHUP, reload; on a second signal, stop at once."""
         if sig == signal.SIGHUP and not self._terminal.is_gone:
             self._must_reload = True
             return
@@ -90,11 +89,11 @@ class Server(uvicorn.Server):
         self.drain()
 
     def drain(self) -> None:
-        """Refuse new requests, and exit when the running ones are answered."""
+        """Refuse new requests, and exit when the running requests are answered."""
         if self._until is None:
             self._until = time.monotonic() + self._grace_s
             self._limits.draining = True
-            self._must_log_drain = True  # not here: a signal may interrupt another line of log
+            self._must_log_drain = True  # not here: a signal may interrupt another log line
 
     async def on_tick(self, counter: int) -> bool:
         """Return True to exit; uvicorn calls this ten times a second."""

@@ -1,10 +1,10 @@
-"""SIGHUP: a request to reload, or the end of the terminal that the server was started from."""
+"""SIGHUP: a request to reload, or the end of the terminal that started the server."""
 
 import os
 
 
 class Terminal:
-    """The controlling terminal of this process, if it has one."""
+    """The controlling terminal of this process, or None."""
 
     def __init__(self) -> None:
         self._existed = _has_terminal()

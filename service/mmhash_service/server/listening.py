@@ -14,10 +14,10 @@ logger = logging.getLogger(__name__)
 
 _BACKLOG = 2048
 
-# Bytes of a connection that the kernel keeps until they are read; it takes twice as much for its
-# own records. Without a limit they grow to net.ipv4.tcp_rmem, here 32 MiB, count as the container's
-# memory, and have left the processor's cache when they are read: 128 bodies of 20 MiB took 0.86 s
-# of CPU per GB instead of 0.62. A smaller buffer slows few connections down: 1 MiB by 10 %.
+# How many unread bytes of a connection the kernel keeps; it takes twice as much for its own
+# records. Without a limit, the buffers grow to net.ipv4.tcp_rmem, count as the container's memory,
+# and have left the processor's cache when they are read. A smaller buffer slows few connections
+# down slightly.
 _UNREAD_BYTES = 4 << 20
 
 
@@ -27,7 +27,7 @@ class ListenError(MMHashError):
 
 @contextmanager
 def listening(settings: Settings) -> Iterator[socket.socket]:
-    """Listen on the address of the settings; a Unix socket is removed at the end."""
+    """Listen on the address of the settings; remove a Unix socket at the end."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     with socket.socket(family if settings.uds is None else socket.AF_UNIX) as listener:
         try:
@@ -58,10 +58,10 @@ def listening(settings: Settings) -> Iterator[socket.socket]:
 
 @contextmanager
 def reserving(settings: Settings) -> Iterator[socket.socket]:
-    """Hold the port of the settings for servers that listen with SO_REUSEPORT, and keep others off.
+    """Hold the port for servers that listen with SO_REUSEPORT, and keep others off it.
 
-    A port that some such server has already would be shared with it unnoticed: so it is bound
-    alone first.
+    If another such server already has the port, the two would share it unnoticed. So the port is
+    first bound alone.
     """
     with listening(settings) as alone:
         host, port = alone.getsockname()[:2]
@@ -73,7 +73,7 @@ def reserving(settings: Settings) -> Iterator[socket.socket]:
 
 @contextmanager
 def listening_for_metrics(settings: Settings) -> Iterator[list[socket.socket]]:
-    """Listen on the setting `metrics_port`, if it has a value."""
+    """Listen on the setting `metrics_port`, if it is set."""
     if settings.metrics_port is None:
         yield []
         return
@@ -94,12 +94,12 @@ def _bind(settings: Settings, listener: socket.socket) -> None:
             probe.setblocking(False)
             try:
                 probe.connect(str(settings.uds))
-            except ConnectionRefusedError:  # of a server that was killed, or that drains
+            except ConnectionRefusedError:  # left by a server that was killed, or that is draining
                 settings.uds.unlink(missing_ok=True)
             except BlockingIOError:
                 pass  # a busy server: bind() fails with EADDRINUSE
             except FileNotFoundError:
-                pass  # its server has removed it just now
+                pass  # its server has just removed it
     # Not chmod(): any user could connect between bind() and chmod().
     mask = os.umask(0o177)
     try:
@@ -111,8 +111,8 @@ def _bind(settings: Settings, listener: socket.socket) -> None:
 def limit_unread(listener: socket.socket) -> None:
     """Limit the unread bytes of each connection that the socket accepts.
 
-    A host with a low net.core.rmem_max would set less, too little for fast connections: there the
-    kernel's own limit, net.ipv4.tcp_rmem, stays.
+    On a host with a low net.core.rmem_max the limit would be too small for fast connections. There
+    the kernel's own limit, net.ipv4.tcp_rmem, stays.
     """
     with socket.socket(listener.family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _UNREAD_BYTES)
@@ -122,7 +122,7 @@ def limit_unread(listener: socket.socket) -> None:
 
 
 def address_of(settings: Settings, listener: socket.socket | None = None) -> str:
-    """Return the address as text; that of the listener has the port that was picked."""
+    """Return the address as text, with the port that the listener picked."""
     if settings.uds is not None:
         return f"unix:{settings.uds}"
     host = f"[{settings.host}]" if ":" in settings.host else settings.host

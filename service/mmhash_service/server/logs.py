@@ -10,7 +10,7 @@ from typing import Any
 
 from mmhash_service.telemetry.tracing import request_id, trace_id
 
-# Lines of the event loop wait for so long, to be written together.
+# How long the event loop's log lines wait to be written together.
 _DELAY_S = 0.05
 
 
@@ -43,14 +43,14 @@ class _Lines(logging.Formatter):
 
 
 class _Together(logging.StreamHandler[Any]):
-    """Writes the lines of several requests at once: a write takes as long as a small request."""
+    """Writes the lines of several requests together: a write takes as long as a small request."""
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)
         self._lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a warning at once, with the lines before it, and anything else soon."""
+        """Write a warning at once, with all lines before it; write other lines soon."""
         try:
             self._lines.append(self.format(record) + self.terminator)
         except Exception:  # noqa: BLE001  (as the class below it)
@@ -63,7 +63,7 @@ class _Together(logging.StreamHandler[Any]):
         self.flush()
 
     def flush(self) -> None:
-        """Write the lines that wait."""
+        """Write the waiting lines."""
         self.acquire()
         try:
             lines, self._lines = self._lines, []
@@ -89,6 +89,6 @@ def configure() -> None:
 
 
 def flush() -> None:
-    """Write the lines that wait, before the process ends."""
+    """Write the waiting lines before the process ends."""
     for handler in logging.getLogger("mmhash_service").handlers:
         handler.flush()

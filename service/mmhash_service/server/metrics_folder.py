@@ -1,7 +1,7 @@
 """The folder in which the processes of one supervisor add up their metrics.
 
-A killed supervisor cannot remove it, and its processes still use it while they drain. So each
-of them locks it, and the next supervisor removes the folders that nobody locks.
+A killed supervisor cannot remove its folder, which its processes still use while they drain. So
+each process locks the folder, and the next supervisor removes the folders that nobody locks.
 """
 
 import fcntl
@@ -15,7 +15,7 @@ from pathlib import Path
 
 _PREFIX = "mmhash-metrics-"
 
-# A younger one may be that of a supervisor that has not locked it yet.
+# A younger folder may belong to a supervisor that has not locked it yet.
 _MIN_AGE_S = 3600.0
 
 
@@ -39,7 +39,8 @@ def _open(folder: str | Path) -> int:
 
 def _remove_orphans() -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with suppress(OSError):  # another user's, locked, or removed by another supervisor
+        # it belongs to another user, is locked, or another supervisor removed it
+        with suppress(OSError):
             _remove_orphan(folder)
 
 

@@ -1,7 +1,7 @@
 """uvicorn's HTTP/1.1 protocol with limits on heads, pipelines, stalls and connections.
 
-uvicorn's own limits apply to requests whose head is complete. Without the limits here, one header
-of 200 MB took 300 MB of memory, and pipelined requests took 1.2 GB.
+uvicorn's own limits apply only once a head is complete. Without the limits here, a single header or
+pipelined requests could take gigabytes of memory.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ from mmhash_service.bodies.reading import (
 from mmhash_service.server.body_sink import READ_BYTES, BodyReceiver, BodySink, Consume, Count
 
 # Clients and proxies send far less, and most servers accept 8 to 32 KiB. One read of uvloop, up to
-# 256 KiB, may exceed it.
+# 256 KiB, may exceed the limit.
 MAX_HEAD = 64 << 10
 MAX_HEADERS = 128
 
-# Requests that wait behind another request of their connection.
+# How many requests may wait behind another request of their connection.
 MAX_PIPELINED = 32
 
 _VERSIONS = frozenset({"1.0", "1.1"})
 
-# Two of these after a client has closed its connection, its request is given up.
+# A request is given up two of these intervals after its client has closed the connection.
 _PROBE_S = 0.5
 
 # Descriptors reserved for other uses: files, the memo store, fetches.
@@ -48,9 +48,9 @@ class RefusedHeadError(ValueError):
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """A connection with limits, whose requests can be parsed in one way only.
+    """A connection with limits, whose requests can be parsed in only one way.
 
-    A request that a gateway may parse differently is refused with 400, and the connection is
+    A request that a gateway might parse differently is refused with 400, and the connection is
     closed. A request to upgrade to another protocol is answered in HTTP/1.1.
     """
 
@@ -59,26 +59,25 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stall_timeout_s = stall_timeout_s
         self._max_connections = max_connections()
         self._timer: asyncio.TimerHandle | None = None
-        # The number of requests that have begun. A new connection is expected to send a head.
+        # How many requests have begun. A new connection is expected to send a head.
         self._messages = 0
         self._in_head = True
         self._in_body = False
-        # Bytes received since the last end of a head or the last chunk of a body.
+        # Bytes received since the last complete head or the last chunk of a body.
         self._overhead = 0
         self._last_pending: tuple[str, int, int] | None = None
-        # The request being answered. uvicorn notifies only the newest one of a lost connection.
+        # The request being answered. uvicorn notifies only the newest request of a lost connection.
         self._answering: RequestResponseCycle | None = None
         self._on_disconnect: Callable[[], object] | None = None
         self._is_half_closed = False
-        # Of the body that is being received: its bytes so far, its length if it is known, and its
-        # consumer if it has one.
+        # The body being received: its bytes so far, its length if known, and its consumer if any.
         self._received = 0
         self._length: int | None = None
         self._sink: BodySink | None = None
         self._receiver: BodyReceiver | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accept the connection, unless there are too many."""
+        """Accept the connection unless there are too many."""
         if len(self.connections) >= self._max_connections:
             transport.abort()
             return
@@ -87,7 +86,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timer and notify the request being answered."""
-        if self._timer is not None:  # the connection was accepted
+        if self._timer is not None:  # the connection had been accepted
             self._timer.cancel()
             if self._answering is not None:
                 self._answering.disconnected = True
@@ -108,10 +107,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self.loop.call_soon(on_disconnect)
         self._on_disconnect = on_disconnect
 
-    def eof_received(self) -> Any:  # a bool, as asyncio has it; None to uvicorn
-        """Keep the connection for a response that has not begun, and close it otherwise.
+    def eof_received(self) -> Any:  # a bool, as asyncio defines it; uvicorn declares None
+        """Keep the connection for a response that has not begun; otherwise close it.
 
-        A client that has closed its connection and one that waits for the response look alike.
+        A client that has closed its connection looks like a client that waits for the response.
         """
         if self._is_half_closed:
             return True
@@ -126,9 +125,9 @@ class BoundedProtocol(HttpToolsProtocol):
         return True
 
     def _probe_client(self, cycle: RequestResponseCycle) -> None:
-        """Send an interim response: a client that waits ignores it, and one that has left resets.
+        """Send an interim response: a waiting client ignores it, a client that has left resets.
 
-        The next write finds the connection reset, and the event loop closes it.
+        The next write finds the reset connection, and the event loop closes it.
         """
         if not cycle.response_started and not self.transport.is_closing():
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -155,12 +154,12 @@ class BoundedProtocol(HttpToolsProtocol):
         self.logger.warning(reason)
         cycle = self._answering
         if cycle is not None and cycle.response_started and not cycle.response_complete:
-            self.transport.close()  # the refusal would become a part of that response
+            self.transport.close()  # the refusal would become part of that response
         else:
             self.send_400_response(reason)
 
     def _parse(self, data: bytes | memoryview) -> bytes:
-        """Parse data, and return the data that must be parsed next, if any."""
+        """Parse data; return the data to parse next, if any."""
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -183,11 +182,12 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Store a header; ignore trailers, except one that closes the connection."""
+        """Store a header; ignore trailers, except a trailer that closes the connection."""
         if self._in_head:
             super().on_header(name, value)
         elif b"close" in value.lower() and name.lower().endswith(b"connection"):
-            # The parser would drop all that follows, silently, and the connection would stay open.
+            # The parser would silently drop everything that follows, and the connection would stay
+            # open.
             raise RefusedHeadError("A trailer closes the connection.")
 
     def on_headers_complete(self) -> None:
@@ -205,8 +205,8 @@ class BoundedProtocol(HttpToolsProtocol):
             receive = partial(self._receive_body, self.cycle)
             self.scope["extensions"][RECEIVE_BODY] = {"receive": receive}
         if self.expect_100_continue:
-            # A proxy that receives a final response instead of 100 does not send the body. The next
-            # request of this connection, perhaps of another client, would be read as the body.
+            # A proxy that gets a final response instead of 100 does not send the body. The next
+            # request on this connection, perhaps from another client, would be read as the body.
             self.cycle.keep_alive = False
 
     def _check_head(self) -> None:
@@ -291,14 +291,14 @@ class BoundedProtocol(HttpToolsProtocol):
         return min(self._length - self._received, READ_BYTES - self._received % READ_BYTES)
 
     def body_bytes_received(self, piece: memoryview) -> None:
-        """Pass on bytes of a body of known length, or parse those of a chunked one."""
+        """Pass on bytes of a body of known length, or parse the bytes of a chunked body."""
         if self._length is None:
             self.data_received(piece)
             return
         self._unset_keepalive_if_required()
         self.on_body(piece)
         if self._received == self._length:
-            self.parser = self._new_parser()  # the old one still waits for this body
+            self.parser = self._new_parser()  # the old sink still waits for this body
             self.on_message_complete()
 
     def _new_parser(self) -> httptools.HttpRequestParser:
@@ -317,9 +317,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._timer = self.loop.call_later(self._stall_timeout_s, self.on_timer)
 
     def on_timer(self) -> None:
-        """Close the connection if it waits for the same action of the client as the last time.
+        """Close the connection if it is still waiting for the same action of the client.
 
-        While requests wait behind another one nothing is read, so that no end would be noticed.
+        While requests wait behind another request nothing is read, so an end would go unnoticed.
         """
         pending = self.pending_client_action()
         has_hung_up = self.flow.read_paused and _has_hung_up(self.transport)
@@ -333,7 +333,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def pending_client_action(self) -> tuple[str, int, int] | None:
         """Return what the connection waits for: that the client reads, or ends a head or a body.
 
-        The result changes with progress; None means that the server is to act.
+        The result changes with progress; None means that the server must act.
         """
         if unread := self.transport.get_write_buffer_size():
             return "read", self._messages, unread // MIN_PROGRESS
@@ -345,7 +345,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def _has_hung_up(transport: asyncio.Transport) -> bool:
-    """Return True if the client has closed the connection, even if it has sent more before."""
+    """Return True if the client has closed the connection, even if it sent more before."""
     connection = transport.get_extra_info("socket")
     if connection is None or connection.fileno() < 0:
         return False
@@ -357,7 +357,7 @@ def _has_hung_up(transport: asyncio.Transport) -> bool:
 async def _run_without_chunks(
     app: ASGIApp, cycle: RequestResponseCycle, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Run an application for a client of HTTP/1.0, which does not know chunks.
+    """Run an application for an HTTP/1.0 client, which does not understand chunks.
 
     A body without a length ends with the connection. uvicorn would send it in chunks.
     """
@@ -377,7 +377,7 @@ async def _run_without_chunks(
 
 
 def max_connections() -> int:
-    """Return the maximum number of connections: the descriptors without the reserved ones."""
+    """Return the maximum number of connections: the descriptors that are not reserved."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
         return sys.maxsize

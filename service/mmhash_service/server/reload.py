@@ -1,6 +1,6 @@
-"""Reload on SIGHUP: API keys, tenants, tag secrets and models are read again, all at once.
+"""Reload on SIGHUP: reads API keys, tenants, tag secrets and models again, all at once.
 
-A request that is running keeps the settings and the model that it began with.
+A running request keeps the settings and the model that it began with.
 """
 
 import logging
@@ -17,9 +17,9 @@ RELOADABLE = ("api_key_digests", "tenants", "tag_secrets", "models")
 
 
 def reload(resources: Resources) -> None:
-    """Read the settings again, and then the models; what cannot be read stays as it was.
+    """Read the settings again, then the models; keep whatever cannot be read.
 
-    Run this in a thread: a model takes seconds.
+    Run this in a thread: reading a model takes seconds.
     """
     try:
         resources.settings = read_again(resources.settings)
@@ -33,7 +33,7 @@ def reload(resources: Resources) -> None:
 
 
 def read_again(settings: Settings) -> Settings:
-    """Return the settings with those of RELOADABLE as their sources have them now."""
+    """Return the settings, with fresh values for RELOADABLE."""
     with settings_errors():
         found = settings.read_again()
     if bool(found.api_key_digests) != bool(settings.api_key_digests):

@@ -1,4 +1,4 @@
-"""`serve`: one process, or a supervisor and its processes."""
+"""`serve`: runs one process, or a supervisor and its processes."""
 
 import gc
 import logging
@@ -47,10 +47,10 @@ _CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Create(Protocol):
-    """A function that creates the application, in the process that runs it."""
+    """Creates the application in the process that runs it."""
 
     def __call__(self, settings: Settings, *, models: Models | None) -> Application:
-        """Create the application; models that are None are read."""
+        """Create the application; read the models if they are None."""
 
 
 class _Received(NamedTuple):
@@ -63,14 +63,14 @@ class _Received(NamedTuple):
 def serve(settings: Settings, create: Create = create_app, *, binds: bool = False) -> None:
     """Serve until SIGTERM, SIGINT or the end of the terminal, then finish the running requests.
 
-    An application that `binds` listens on the port itself, in each process: gRPC takes no socket.
+    An application that `binds` listens on the port itself, in each process: gRPC accepts no socket.
 
-    Another SIGHUP has the settings and models read again that server/reload.py names.
+    Any other SIGHUP reloads the settings and models that server/reload.py names.
     """
     logs.configure()
     received = _catch_signals()
     check_values(settings)
-    # Read here, so that one that cannot be read fails the start, and not each process.
+    # Read here: a model that cannot be read then fails the start, not each process.
     models = Models(settings.models)
     own = reserving if binds else listening
     with own(settings) as listener, listening_for_metrics(settings) as more:
@@ -87,7 +87,7 @@ def serve(settings: Settings, create: Create = create_app, *, binds: bool = Fals
 
 
 def _catch_signals() -> _Received:
-    """Collect signals to stop and to reload, until the server has its own handlers."""
+    """Collect signals to stop or reload until the server has its own handlers."""
     received = _Received([], [])
     terminal = Terminal()
 
@@ -96,7 +96,7 @@ def _catch_signals() -> _Received:
         (received.reloads if is_reload else received.stops).append(number)
 
     for number in _CAUGHT:
-        # nohup ignores SIGHUP, so that the process outlives its terminal.
+        # nohup ignores SIGHUP, and so the process outlives its terminal.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, collect)
     return received
@@ -123,11 +123,10 @@ def _run_server(
         log_config=None,
         access_log=False,
         server_header=False,
-        # The grace period has passed already.
+        # The grace period is over already.
         timeout_graceful_shutdown=1,
     )
-    # Loaded modules stay for good. Without this, each full collection would block the event
-    # loop.
+    # Loaded modules stay for good. Without this, each full collection would block the event loop.
     gc.freeze()
     server = Server(
         config, resources.limits, partial(reload, resources), settings.grace_s, supervisor
@@ -135,7 +134,7 @@ def _run_server(
     for number in _CAUGHT:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, server.handle_exit)
-    for numbers in (received.reloads, received.stops):  # while the app was created
+    for numbers in (received.reloads, received.stops):  # while the app was being created
         if numbers:
             server.handle_exit(numbers[0], None)
     server.run(listeners)
@@ -171,10 +170,10 @@ def _run_process(
 
 
 def _process_type() -> type[BaseProcess]:
-    """Return how to start a process: a fork, where it is safe, shares the imports and the models.
+    """Return how to start a process: where safe, by a fork, which shares imports and models.
 
-    Another thread may hold a lock, which would stay locked in a forked process. The supervisor has
-    one thread, unless opentelemetry-instrument has started an exporter.
+    In a forked process, a lock held by another thread would stay locked. The supervisor has one
+    thread, unless opentelemetry-instrument has started an exporter.
     """
     is_safe = sys.platform == "linux" and threading.active_count() == 1
     return ForkProcess if is_safe else SpawnProcess
@@ -189,7 +188,7 @@ def _run_supervisor(
 ) -> None:
     """Run the supervisor process, whose models the processes inherit until a reload.
 
-    A tokenizer of 150000 tokens takes 124 MB.
+    Sharing matters: the tokenizer of a large vocabulary takes over 100 MB.
     """
     launched = 0
 
@@ -208,13 +207,13 @@ def _run_supervisor(
 
     def reload_for_new_processes() -> None:
         nonlocal settings, models
-        models = None  # a new process reads them, as the others do now
-        with suppress(InputError, OSError):  # each process logs it
+        models = None  # new processes read them, as the running ones now do
+        with suppress(InputError, OSError):  # each process logs this
             settings = read_again(settings)
 
     with metrics_folder() as folder:
         os.environ[MULTIPROC_VARIABLE] = folder
-        gc.freeze()  # collections in the processes do not write to what they share
+        gc.freeze()  # collections in the processes must not write to shared memory pages
         supervise(
             launch,
             settings.processes,

@@ -1,6 +1,6 @@
-"""Supervisor of the server processes: restarts those that exit or hang, and stops all together.
+"""Supervisor of the server processes: restarts processes that exit or hang, and stops them all.
 
-Each process has a socket to the supervisor. Its event loop answers pings on it, and the end of the
+Each process has a socket to the supervisor, on which its event loop answers pings. The end of the
 stream means that the supervisor has exited, whatever the cause.
 """
 
@@ -19,7 +19,7 @@ from prometheus_client.multiprocess import mark_process_dead
 
 logger = logging.getLogger(__name__)
 
-# Messages of the supervisor, one byte each. The process replies to a ping with a ping.
+# Messages of the supervisor, one byte each. The process answers a ping with a ping.
 PING = b"p"
 STOP = b"s"
 RELOAD = b"r"
@@ -27,9 +27,10 @@ RELOAD = b"r"
 _TICK_S = 0.1
 _TICKS_PER_PING = 10  # one ping per second
 
-# Unanswered pings until a process counts as hung, before and after its first answer. A start takes
-# seconds, longer on a busy machine; an event loop is never blocked for long. The supervisor counts
-# pings, not seconds: if all processes were suspended (SIGSTOP, a laptop), none has hung.
+# After how many unanswered pings a process counts as hung, before and after its first answer. A
+# start takes seconds, longer on a busy machine; an event loop is never blocked for long. The
+# supervisor counts pings instead of seconds: if all processes were suspended (SIGSTOP, a laptop),
+# none has hung.
 _START_PINGS = 60
 _HANG_PINGS = 10
 
@@ -37,11 +38,11 @@ _HANG_PINGS = 10
 _HEALTHY_S = 60.0
 _MAX_DELAY_S = 30.0
 
-# The time that a process may take to exit beyond its grace period.
+# How long a process may take to exit beyond its grace period.
 _MARGIN_S = 5.0
 
-# Starts a process and passes it its socket, and the supervisor's ends of all sockets: a forked
-# process has to close its copies, or the streams would not end with the supervisor.
+# Starts a process, and passes it its own socket and the supervisor's ends of all sockets. A forked
+# process must close its copies, or the streams would not end with the supervisor.
 Launch = Callable[[socket.socket, list[socket.socket]], BaseProcess]
 
 
@@ -89,7 +90,7 @@ def supervise(
 def _stop(slots: list["_Slot"], signals: Sequence[int], grace_s: float) -> None:
     for slot in slots:
         slot.send(STOP)
-    # Counted like pings: time in which all processes were suspended is not the processes'.
+    # Counted like pings: time during which all processes were suspended does not count.
     for _ in range(round((grace_s + _MARGIN_S) / _TICK_S)):
         if not any(slot.runs for slot in slots):
             return
@@ -103,7 +104,7 @@ def _stop(slots: list["_Slot"], signals: Sequence[int], grace_s: float) -> None:
 
 
 def restart_delay(failures: int) -> float:
-    """Return the seconds until a process is restarted: 0, 1, 2, 4 and so on, at most 30."""
+    """Return the seconds until a restart: 0, 1, 2, 4 and so on, at most 30."""
     return 0.0 if failures <= 1 else min(2.0 ** min(failures - 2, 10), _MAX_DELAY_S)
 
 
@@ -129,7 +130,7 @@ class _Slot:
         return self._process.pid if self._process is not None else None
 
     def replace(self) -> None:
-        """Start a process if there is none, and remove one that has exited."""
+        """Start a process if there is none; remove a process that has exited."""
         now = time.monotonic()
         if self._process is None:
             if now >= self._start_at:
@@ -175,7 +176,7 @@ class _Slot:
         return f"restart in {delay:g} s" if delay else "restart at once"
 
     def ping(self) -> None:
-        """Send a ping, and kill the process if too many are unanswered."""
+        """Send a ping; kill the process if too many are unanswered."""
         if not self.runs:
             return
         try:
@@ -209,7 +210,7 @@ class _Slot:
 
 
 def exit_with_supervisor(link: socket.socket, grace_s: float) -> None:
-    """End this process some time after its supervisor has exited, even if the event loop hangs.
+    """Exit some time after the supervisor has exited, even if the event loop hangs.
 
     A running event loop sees the end of the stream itself, and drains.
     """

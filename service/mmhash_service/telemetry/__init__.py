@@ -1,4 +1,4 @@
 """Metrics, spans and the ids of requests."""
 
 ROUTE = "mmhash.route"
-"""The member of an ASGI scope with what the access log tells of a request's worker."""
+"""The key of an ASGI scope under which the access log finds a request's worker."""

@@ -25,7 +25,7 @@ import mmhash
 from mmhash.framing import SPEC_VERSION
 from mmhash_service.telemetry.processes import ProcessTree
 
-# The time of each series' creation would double the number of series; no query needs it.
+# The creation time of each series would double the number of series, and no query needs it.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 M = TypeVar("M", Counter, Gauge, Histogram)
@@ -175,12 +175,12 @@ GATEWAY_REQUESTS = Gauge(
 
 @cache  # the package's own lookup takes longer than an increment
 def labelled(metric: M, *labels: str) -> M:
-    """Return the metric of these labels."""
+    """Return the metric with these labels."""
     return metric.labels(*labels)
 
 
 READ_AT_SCRAPE = CollectorRegistry()
-"""The metrics that any process can tell for all; the others are shared in files."""
+"""Metrics that any process can report for all; the others are shared in files."""
 READ_AT_SCRAPE.register(ProcessTree())
 
 
@@ -188,7 +188,7 @@ class _AllProcesses(MultiProcessCollector):
     """The metrics of all processes."""
 
     def collect(self) -> Iterable[Metric]:
-        """Merge all files but empty ones, just created by a process: the package would fail."""
+        """Merge all files but empty ones, just created by a process: merging would fail."""
         with os.scandir(os.environ[MULTIPROC_VARIABLE]) as entries:
             files = [entry.path for entry in entries if entry.name.endswith(".db") and _size(entry)]
         merged: Iterable[Metric] = self.merge(files, accumulate=True)  # type: ignore[no-untyped-call]
@@ -203,9 +203,10 @@ def _size(entry: "os.DirEntry[str]") -> int:
 
 
 def share() -> None:
-    """Store this process's metrics in files, so that each process can read those of all.
+    """Store this process's metrics in files that each process can read.
 
-    prometheus_client decides at its import, and a forked process inherits the supervisor's modules.
+    prometheus_client decides this at import, and a forked process inherits the supervisor's
+    modules.
     """
     importlib.reload(prometheus_client.values)
     importlib.reload(sys.modules[__name__])

@@ -25,7 +25,7 @@ class _Usage(NamedTuple):
 class ProcessTree(Collector):
     """The usage of the supervisor or the single server, and of all processes below it.
 
-    Memory that processes share counts once for each. Systems without /proc have no such metrics.
+    Shared memory counts once for each process. Systems without /proc have no such metrics.
     """
 
     def collect(self) -> Iterable[Metric]:
@@ -62,17 +62,17 @@ def _tree(pid: int) -> Iterator[int]:
 
 
 def _children(pid: int) -> list[int]:
-    """Return the processes that the threads of a process have started."""
+    """Return the processes started by the threads of a process."""
     found: list[int] = []
     with suppress(OSError):  # the process has exited
         for thread in (_PROC / str(pid) / "task").iterdir():
-            with suppress(OSError):  # the thread has ended: the others may have children
+            with suppress(OSError):  # the thread has ended: other threads may have children
                 found += map(int, (thread / "children").read_text().split())
     return found
 
 
 def _usage(pid: int) -> _Usage | None:
-    """Return the usage of a process with that of its children that have exited, or None."""
+    """Return the usage of a process including its exited children, or None."""
     folder = _PROC / str(pid)
     try:
         # The name of the program, in parentheses, may contain spaces.
@@ -81,8 +81,8 @@ def _usage(pid: int) -> _Usage | None:
     except OSError:
         return None
     ticks = os.sysconf("SC_CLK_TCK")
-    # Fields 14 to 17, 22, 23 and 24 of proc(5); the third is the first here. With the time of
-    # exited children the sum does not decrease when a decoder or a server process is replaced.
+    # Fields 14 to 17, 22, 23 and 24 of proc(5); index 0 is field 3. Including exited children, the
+    # sum does not decrease when a decoder or server process is replaced.
     cpu = sum(int(text) for text in fields[11:15]) / ticks
     start = int(fields[19]) / ticks + _boot_time()
     return _Usage(

@@ -1,7 +1,7 @@
 """The id of each request, and OpenTelemetry spans if its API is installed and its SDK configured.
 
-Otherwise a span is a context manager that does nothing (bench/tracing.py measures it).
-Spans hold names and sizes only: no content, no URL and no message of an exception.
+Without them a span is a context manager that does nothing (bench/tracing.py measures it). Spans
+hold only names and sizes: no content, no URL and no exception message.
 """
 
 import os
@@ -26,7 +26,7 @@ request_id: ContextVar[str] = ContextVar("request_id", default="")
 
 
 def id_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Return the id in the request's header if it is well-formed, else a random one."""
+    """Return the id in the request's header if it is well-formed, otherwise a random id."""
     given = [value for name, value in headers if name == ID_HEADER]
     if len(given) == 1 and _GOOD_ID.fullmatch(given[0]):
         return given[0]
@@ -52,7 +52,7 @@ _tracer: "Tracer | None" = None
 
 
 def enable() -> bool:
-    """Record spans from now on if a provider of them is configured; return whether one is."""
+    """Record spans from now on if a provider is configured; return True if so."""
     global _tracer  # noqa: PLW0603  (read for each span)
     _tracer = None
     if has_api:
@@ -83,7 +83,7 @@ def trace_id() -> str:
 
 @contextmanager
 def request_span(method: str, route: str, headers: Iterable[Header]) -> Iterator[None]:
-    """Record a request, as a part of the trace that its header traceparent names."""
+    """Record a request as part of the trace that its header traceparent names."""
     if _tracer is None:
         yield
         return
@@ -96,7 +96,7 @@ def request_span(method: str, route: str, headers: Iterable[Header]) -> Iterator
 
 
 def note_status(status: int) -> None:
-    """Set the status of the current request's span; a failure of the server is an error."""
+    """Set the status of the current request's span; a server failure is an error."""
     if _tracer is not None:
         note("http.response.status_code", status)
         if status >= 500:
@@ -104,7 +104,7 @@ def note_status(status: int) -> None:
 
 
 def propagate(headers: list[Header]) -> list[Header]:
-    """Return the headers of a forwarded request, with the current span as its parent."""
+    """Return the headers of a forwarded request, with the current span as the parent."""
     if _tracer is None:
         return headers
     own: dict[str, str] = {}
@@ -114,7 +114,7 @@ def propagate(headers: list[Header]) -> list[Header]:
 
 
 def _parent(headers: Iterable[Header]) -> "Context | None":
-    """Return the context that the headers name; two of a name, or malformed ones, count as none."""
+    """Return the context that the headers name; repeated or malformed headers count as none."""
     found = [header for header in headers if header[0] in _HEADERS]
     carrier = {name.decode(): value.decode("latin-1") for name, value in found}
     if len(carrier) != len(found):
@@ -133,7 +133,7 @@ def _record(
         name,
         context=parent,
         kind=kind or trace.SpanKind.INTERNAL,
-        record_exception=False,  # its message may hold a client's bytes
+        record_exception=False,  # the message may hold a client's bytes
         set_status_on_exception=False,
     ) as current:
         try:

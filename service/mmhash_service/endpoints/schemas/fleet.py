@@ -26,13 +26,15 @@ class RoutedWorker(BaseModel):
     """A worker as the policy sees it for one request."""
 
     url: str
-    matched_tokens: int = Field(description="The tokens of the prompt's prefix that it has cached.")
+    matched_tokens: int = Field(
+        description="How many leading tokens of the prompt the worker has cached."
+    )
     expected_tokens: int | None = Field(
         default=None,
-        description="The tokens after them that it is expected to hold: it computes them for"
-        " requests that run, or was sent them and cannot name them in events. Only if any.",
+        description="How many further tokens the worker is expected to hold. It is computing them"
+        " for running requests, or its events cannot name them. Absent if there are none.",
     )
-    load: float = Field(description="The tokens that it has to compute for other requests.")
+    load: float = Field(description="The tokens that the worker must compute for other requests.")
     score: float
 
 
@@ -42,7 +44,7 @@ class RouteAnswer(BaseModel):
     request: dict[str, Any] = Field(description="The request with the hashes of its media.")
     plan: PlanSize | None = Field(description="Null if the prompt cannot be planned.")
     workers: list[RoutedWorker] = Field(
-        description="The workers that may get it, the best one first."
+        description="The workers that may get the request, best first."
     )
 
 
@@ -50,47 +52,45 @@ class WorkerState(BaseModel):
     """A worker as the gateway knows it."""
 
     url: str
-    engine: str | None = Field(description="The engine and release that it is planned for.")
+    engine: str | None = Field(description="The engine and release that requests are planned for.")
     lacking: dict[str, str] = Field(
-        description="What neither the settings nor its server say: the member of a worker that "
-        "says it, and why the server does not."
+        description="What neither the settings nor the server says: the member of the worker "
+        "setting to give, and why the server does not say it."
     )
-    release: str | None = Field(description="The engine and release that its server reports.")
+    release: str | None = Field(description="The engine and release that the server reports.")
     names: Literal["unknown", "right", "wrong"] = Field(
-        description="Whether its KV events list the blocks that are planned for it. `wrong` means "
-        "that no lookup finds anything: the log says why."
+        description="Whether the KV events list the blocks that are planned for this worker. "
+        "`wrong` means that no lookup finds anything: the log says why."
     )
     plugin: list[str] | None = Field(
         description="What mmhash's plugin does in this SGLang: `keys` name its media, `guard` and "
         "`features`. Null without the plugin."
     )
     healthy: bool
-    models: list[str] = Field(
-        description="The models that it lists at /v1/models; empty if that is not known."
-    )
+    models: list[str] = Field(description="The models listed at /v1/models; empty if unknown.")
     mismatched: bool = Field(
-        description="It lists models, none of which another worker lists: it gets requests for "
-        "its own models only."
+        description="True if the worker shares no model with any other worker. It only gets "
+        "requests for its own models."
     )
-    requests: int = Field(description="The requests that this process has sent and that run.")
-    load: float = Field(description="The tokens that it has to compute, by estimate.")
+    requests: int = Field(description="The running requests that this process has sent.")
+    load: float = Field(description="The tokens that the worker must compute, by estimate.")
     last_how: str | None = Field(
-        description="How the last prompt that this process sent to it was routed: `planned`, or "
-        "why it had no plan."
+        description="How this process routed its last prompt to the worker: `planned`, or why the "
+        "prompt had no plan."
     )
-    connected: bool = Field(description="Its KV events are received.")
-    blocks: int = Field(description="The blocks that it has cached, by its KV events.")
+    connected: bool = Field(description="True if KV events are being received.")
+    blocks: int = Field(description="The cached blocks, by the KV events.")
     block_size: int = Field(
-        description="The tokens of a block, by its KV events; 0 before the first."
+        description="The tokens per block, by the KV events; 0 before the first event."
     )
     expected_blocks: int = Field(
-        description="The blocks that it did not have cached when requests with them were sent to "
-        "it, until a second after these end. They are not in `blocks`."
+        description="Blocks of requests sent to the worker that were not cached there, until a "
+        "second after these requests end. `blocks` does not include them."
     )
     events: int = Field(description="The KV events received.")
-    gaps: int = Field(description="The gaps in the numbers of its batches of events.")
-    replays: int = Field(description="The replays that were asked for.")
-    drops: int = Field(description="How often its blocks were dropped, because events were lost.")
+    gaps: int = Field(description="The gaps in the numbers of event batches.")
+    replays: int = Field(description="The replays requested.")
+    drops: int = Field(description="How often all blocks were dropped because events were lost.")
     lag_s: float = Field(description="Seconds from an event's own time to its arrival.")
 
 
