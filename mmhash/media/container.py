@@ -1,7 +1,7 @@
 """Reads the index of a container: its streams, without decoding a frame.
 
-FFmpeg gets the source as a buffer, so it opens no path or address named in a file. It reads only
-the formats listed here, because other formats are playlists of other files. No decoder is allowed:
+FFmpeg gets the source as a buffer, so it opens no path or address named in a file, and reads
+only the formats listed here: other formats are playlists of other files. No decoder is allowed:
 that is safer, and otherwise FFmpeg would decode the first frames.
 """
 

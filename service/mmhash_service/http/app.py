@@ -41,10 +41,10 @@ def create_app(
     gateway: GatewaySettings | None = None,
     models: Models | None = None,
 ) -> FastAPI:
-    """Create the service's application; settings default to those of the environment.
+    """Create the service's application; settings come from the environment by default.
 
-    It answers `/route` and `/workers` if the gateway's settings have workers. The models are read
-    if they are not given.
+    The application answers `/route` and `/workers` if the gateway's settings have workers. Models
+    that are not given are read.
     """
     gateway = gateway or GatewaySettings()
     settings = settings or Settings()
@@ -96,7 +96,7 @@ def paths_of(routes: Iterable[BaseRoute]) -> frozenset[str]:
 def list_middleware(
     settings: Settings, paths: frozenset[str], pages: Collection[str]
 ) -> list[Middleware]:
-    """Return the middleware, the outermost first, so that refused requests are logged.
+    """Return the middleware, outermost first: refused requests are logged too.
 
     The access log and the metrics name the `paths`, but not each file of a page. The `pages` need
     no API key.

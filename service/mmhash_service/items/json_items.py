@@ -28,7 +28,7 @@ def hash_handle(context: RequestContext, item: JsonItem) -> list[HashedItem]:
     try:
         with _open(item) as feature:
             if (feature.kind, item.dtype, item.shape) != (item.kind, None, None):
-                reason = f"it is that of a {feature.kind}, with the dtype and the shape"
+                reason = f"this handle is for a {feature.kind}, with the dtype and the shape"
                 raise Problem("invalid-handle", reason=reason)
             return [
                 context.item(

@@ -26,7 +26,7 @@ MAX_HEADER = 1 << 20
 # A header is parsed on the event loop. In a thread, parsing would need a body that pauses, or a
 # buffer for what follows, because `take` cannot wait. About 9900 tensors of seven dimensions fit.
 _MAX_COMMAS = 40_000
-_MIN_TENSORS = 1000  # even if fewer are allowed, so that more of them get the right problem
+_MIN_TENSORS = 1000  # even if fewer are allowed: more of them then get the right problem
 
 # The cost of framing the digest of one tensor.
 _FRAME_US = 10

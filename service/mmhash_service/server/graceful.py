@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 class Server(uvicorn.Server):
     """A uvicorn server that stops in two steps: refuse new requests, then exit once idle.
 
-    A process also answers its supervisor's pings. It stops when the supervisor says so or exits.
+    A process also answers its supervisor's pings, and stops when the supervisor says so or exits.
     """
 
     def __init__(

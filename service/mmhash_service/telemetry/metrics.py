@@ -147,7 +147,7 @@ GATEWAY_BROKEN = Counter(
 )
 GATEWAY_DISCONNECTS = Counter(
     "mmhash_gateway_disconnects",
-    "Requests whose client disconnected before the end, so that the worker's was aborted.",
+    "Requests aborted at the worker because their client disconnected before the end.",
     registry=REGISTRY,
 )
 GATEWAY_FIRST_BYTE_SECONDS = Histogram(

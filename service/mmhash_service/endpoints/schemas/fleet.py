@@ -31,8 +31,8 @@ class RoutedWorker(BaseModel):
     )
     expected_tokens: int | None = Field(
         default=None,
-        description="How many further tokens the worker is expected to hold. It is computing them"
-        " for running requests, or its events cannot name them. Absent if there are none.",
+        description="How many further tokens the worker is expected to hold, because"
+        " running requests need them or because events cannot name them. Absent if none.",
     )
     load: float = Field(description="The tokens that the worker must compute for other requests.")
     score: float
@@ -69,8 +69,8 @@ class WorkerState(BaseModel):
     healthy: bool
     models: list[str] = Field(description="The models listed at /v1/models; empty if unknown.")
     mismatched: bool = Field(
-        description="True if the worker shares no model with any other worker. It only gets "
-        "requests for its own models."
+        description="True if the worker shares no model with any other worker, and so only "
+        "gets requests for its own models."
     )
     requests: int = Field(description="The running requests that this process has sent.")
     load: float = Field(description="The tokens that the worker must compute, by estimate.")
