@@ -45,7 +45,7 @@ class Models:
         """Return the model with this name; raise the problem `unknown-model` if there is none."""
         model = self.get(name)
         if model is None:
-            raise Problem("unknown-model")
+            raise Problem("unknown-model", reason=f"there is no model {name!r}")
         return model
 
     def reload(self, sources: Mapping[str, ModelSource]) -> None:

@@ -42,7 +42,8 @@ class Worker:
         self.host = httpx.URL(spec.url).host
         self.endpoint = endpoint_of(spec.url)
         """Its address and port, as Envoy names it; None if its URL has a name."""
-        self.described = complete(spec, None, None)
+        # What it lacks is known, and logged, once it was asked.
+        self.described = complete(spec, None, None)._replace(lacking={})
         self.engine = spec.engine if spec.engine.name else None
         """Its engine as requests are prepared for it; None while it is not known."""
         self.plugin: list[str] | None = None
