@@ -23,7 +23,7 @@ from tests.support.gateway import gateway_before
 from tests.support.images import encode_noise
 from tests.support.kv_publisher import Publisher, stored
 from tests.support.ports import free_port
-from tests.support.scripted import ScriptedServer
+from tests.support.scripted import Answer, ScriptedServer
 from tests.support.service import count
 from tests.support.waiting import wait_until
 
@@ -84,7 +84,7 @@ class Misconfigured(NamedTuple):
 def vllm(fault: str) -> Iterator[Misconfigured]:
     """Run a server that says what it is, unless a proxy hides it."""
     listed = {"object": "list", "data": [{"id": fault}]}
-    says = {"/v1/models": (200, {}, json.dumps(listed).encode())}
+    says: dict[str, Answer] = {"/v1/models": (200, {}, json.dumps(listed).encode())}
     if fault != "nothing":
         says["/version"] = (200, {}, b'{"version": "0.32.0"}')
     with ScriptedServer((200, {}, b"{}"), by_path=says) as server, Publisher() as publisher:

@@ -130,3 +130,4 @@ def test_a_model_without_plans_for_the_engine_decides_nothing(tmp_path: Path) ->
 def test_an_unknown_model_to_plan_is_refused(client: httpx.Client) -> None:
     answer = client.post("/annotate?engine=vllm&plan=other", json={"messages": []})
     assert problem_of(answer) == (422, "unknown-model")
+    assert answer.json()["reason"] == "there is no model 'other'"
