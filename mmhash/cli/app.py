@@ -44,17 +44,17 @@ COMMANDS = {
     "serve": _Command(
         "serve",
         "serve",
-        "Serve HTTP until stopped.",
+        "Serve keys and plans over HTTP until stopped.",
     ),
     "gateway": _Command(
         "serve",
         "run_gateway",
-        "Forward requests to the workers that have their prefix cached.",
+        "Forward each request to the worker that has most of it cached.",
     ),
     "picker": _Command(
         "serve",
         "run_picker",
-        "Choose the workers for the requests of an Envoy, as the gateway does.",
+        "Choose workers for the requests of an Envoy, as the gateway does.",
     ),
     "health": _Command(
         "health", "check_health", "Check a server; exit with 0 if it responds with 200."

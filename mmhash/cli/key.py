@@ -60,13 +60,13 @@ def key_files(
     *,
     of: Of = "bytes",
     dtype: Annotated[
-        str | None, typer.Option(help="Files are tensors of this dtype: float16, …")
+        str | None, typer.Option(help="Read files as tensors of this dtype: float16, …")
     ] = None,
     shape: Annotated[str | None, typer.Option(help="… and of this shape: 1,3,224,224")] = None,
     algorithm: DigestAlgorithm = "blake3",
     threads: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of threads for one file.", show_default="all cores"),
+        typer.Option(min=1, help="Number of threads per file.", show_default="all cores"),
     ] = None,
     engine: Engines = None,
     engine_fallback: EngineFallback = None,

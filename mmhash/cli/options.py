@@ -19,7 +19,7 @@ Engines = Annotated[
 # Like engines.releases.Fallback, which would import all engines and numpy.
 EngineFallback = Annotated[
     Literal["nearest-older"] | None,
-    typer.Option(help="For an unknown release: use the newest before it.", show_default="refuse"),
+    typer.Option(help="Treat an unknown release as the newest older one.", show_default="refuse"),
 ]
 Seed = Annotated[str | None, typer.Option(help="vLLM's PYTHONHASHSEED.", show_default="not set")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]

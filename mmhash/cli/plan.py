@@ -20,9 +20,7 @@ def plan_request(
     engine: Engine,
     block_size: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="Tokens that the engine hashes at once.", show_default="the engine's"
-        ),
+        typer.Option(min=1, help="Tokens per block.", show_default="the engine's"),
     ] = None,
     block_algorithm: Annotated[
         str | None,

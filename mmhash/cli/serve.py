@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 _GATEWAY = "gateway."
 """The prefix of gateway settings in `--set`."""
 
-Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default="MMHASH_HOST")]
+Host = Annotated[
+    str | None, typer.Option(help="The address to listen on.", show_default="MMHASH_HOST")
+]
 Port = Annotated[
     int | None,
-    typer.Option(min=0, max=65535, help="Port to listen on.", show_default="MMHASH_PORT"),
+    typer.Option(min=0, max=65535, help="The port to listen on.", show_default="MMHASH_PORT"),
 ]
 Uds = Annotated[
     Path | None,
@@ -47,14 +49,15 @@ Check = Annotated[
 Workers = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="URL[,events=…,replay=…,engine=…]", help="An engine's server; repeatable."
+        metavar="URL[,events=…,replay=…,engine=…]",
+        help="The address of an engine's server; repeatable.",
     ),
 ]
 WorkerDns = Annotated[
     str | None,
-    typer.Option(metavar="URL[,…]", help="A worker at each address of the URL's host name."),
+    typer.Option(metavar="URL[,…]", help="Every address of the URL's host name is a worker."),
 ]
-WorkerFile = Annotated[Path | None, typer.Option(help="A file with a worker in each line.")]
+WorkerFile = Annotated[Path | None, typer.Option(help="A file with one worker per line.")]
 PolicyName = Annotated[
     str | None,
     typer.Option(
@@ -88,7 +91,7 @@ def serve(
     check: Check = False,
     as_json: AsJson = False,
 ) -> None:
-    """Serve HTTP until stopped.
+    """Serve keys and plans over HTTP until stopped.
 
     Options override MMHASH_… variables, which override the file of --config.
     """
@@ -131,7 +134,7 @@ def run_gateway(
     check: GatewayCheck = False,
     as_json: AsJson = False,
 ) -> None:
-    """Forward requests to the workers that have their prefix cached."""
+    """Forward each request to the worker that has most of it cached."""
     with needs_extra("service"):
         import mmhash_service.gateway.settings  # noqa: F401, PLC0415  (may be missing)
 
@@ -164,7 +167,7 @@ def run_picker(
     check: GatewayCheck = False,
     as_json: AsJson = False,
 ) -> None:
-    """Choose the workers for the requests of an Envoy, as the gateway does."""
+    """Choose workers for the requests of an Envoy, as the gateway does."""
     with needs_extra("envoy"):
         import grpc_health  # noqa: F401, PLC0415  (may be missing)
 

@@ -25,7 +25,7 @@ FALLBACK: Any = Field(
 )
 RECIPE: Any = Field(
     default=None,
-    description="The release whose recipe was used, if that in the request is unknown.",
+    description="The release whose recipe was used because the requested release is unknown.",
 )
 
 
