@@ -193,7 +193,8 @@ def test_numbers_that_jump_open_few_connections(step: int) -> None:
                 if sent % 1000 == 0:
                     honest.publish(stored(sent))
                     _wait(lambda: index.match([sent])[HONEST].tokens == 16)  # noqa: B023
-            assert 0 < len(hostile.requests) <= MAX_REPLAYS_PER_CHECK * (checks + 1)
+            replays = index.stats().workers[HOSTILE].replays
+            assert 0 < replays <= MAX_REPLAYS_PER_CHECK * (checks + 1)
 
 
 def test_blocks_of_a_batch_that_is_refused_in_part_are_dropped(index: Index) -> None:
