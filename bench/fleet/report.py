@@ -3,10 +3,9 @@
 import csv
 import statistics
 from collections.abc import Iterable
-from pathlib import Path
 
 from bench.fleet.compare import Run
-from bench.support.measure import RESULTS
+from bench.support.measure import RESULTS, read
 
 CSV = RESULTS / "fleet.csv"
 TABLE = RESULTS / "fleet.md"
@@ -24,24 +23,12 @@ def keep(runs: list[Run]) -> None:
     The table that shows them follows.
     """
     measured = {(one.engine, one.workers, one.trace) for one in runs}
-    older = [one for one in read(CSV) if (one.engine, one.workers, one.trace) not in measured]
+    older = [one for one in read(CSV, Run) if (one.engine, one.workers, one.trace) not in measured]
     with CSV.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(Run._fields)
         writer.writerows([*older, *runs])
-    TABLE.write_text(table(read(CSV)))
-
-
-def read(path: Path) -> list[Run]:
-    """Read the runs of a CSV file; none if it does not exist."""
-    if not path.exists():
-        return []
-    types = Run.__annotations__
-    with path.open(newline="") as file:
-        return [
-            Run(**{name: types[name](text) for name, text in line.items()})
-            for line in csv.DictReader(file)
-        ]
+    TABLE.write_text(table(read(CSV, Run)))
 
 
 def table(runs: Iterable[Run]) -> str:

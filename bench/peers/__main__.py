@@ -20,7 +20,7 @@ from bench.fleet import workers as engines
 from bench.fleet.traces import TRACES
 from bench.peers.routers import ROUTERS
 from bench.peers.scenarios import SCENARIOS, Run, run, run_live
-from bench.support.measure import RESULTS
+from bench.support.measure import RESULTS, read
 
 CSV = RESULTS / "peers.csv"
 TABLE = RESULTS / "peers.md"
@@ -91,24 +91,12 @@ def _live(
 def keep(new: Run) -> None:
     """Write a run to the CSV file, in place of an older one of its kind; the table follows."""
     key = new[:5]
-    runs = [*(one for one in read(CSV) if one[:5] != key), new]
+    runs = [*(one for one in read(CSV, Run) if one[:5] != key), new]
     with CSV.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(Run._fields)
         writer.writerows(runs)
     TABLE.write_text(table(runs))
-
-
-def read(path: Path) -> list[Run]:
-    """Read the runs of a CSV file; none if it does not exist."""
-    if not path.exists():
-        return []
-    types = Run.__annotations__
-    with path.open(newline="") as file:
-        return [
-            Run(**{name: types[name](text) for name, text in line.items()})
-            for line in csv.DictReader(file)
-        ]
 
 
 def table(runs: Iterable[Run]) -> str:

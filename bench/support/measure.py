@@ -7,7 +7,9 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+Kept = TypeVar("Kept")
 
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -86,6 +88,18 @@ def report(name: str, rows: list[Row]) -> None:
         compared = f"{row.peer} {peer}" + (f", {ratio}x" if ratio else "")
         print(f"  {row.what:<40} {value:>8} {row.unit:<4} {compared:<36} {row.target}")
     keep(name, rows)
+
+
+def read(path: Path, kind: type[Kept]) -> list[Kept]:
+    """Return the rows that a CSV file keeps of one type; none if it does not exist."""
+    if not path.exists():
+        return []
+    types = kind.__annotations__
+    with path.open(newline="") as file:
+        return [
+            kind(**{name: types[name](text) for name, text in line.items()})
+            for line in csv.DictReader(file)
+        ]
 
 
 def keep(name: str, rows: Sequence[NamedTuple]) -> None:

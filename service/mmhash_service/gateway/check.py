@@ -84,10 +84,7 @@ def _plan_problems(worker: Worker, models: Models) -> list[str]:
     for name in models.names:
         try:
             models.find(name).plan(
-                _PROMPT | {"model": name},
-                engine=worker.engine.name,
-                block_size=worker.engine.block_size,
-                server=worker.engine.server,
+                _PROMPT | {"model": name}, worker.engine.name, **worker.engine.plan_options()
             )
         except MMHashError as error:
             found.append(f"a prompt of {name} cannot be planned: {error}")

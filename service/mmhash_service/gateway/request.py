@@ -21,7 +21,7 @@ from mmhash_service.guard.caller_hashes import (
     check_form,
     strip_unverified_hashes,
 )
-from mmhash_service.items.context import RequestContext
+from mmhash_service.items.context import RequestContext, Signer
 from mmhash_service.limits.threads import ThreadPool
 from mmhash_service.models import Models
 from mmhash_service.plan.media import (
@@ -296,36 +296,28 @@ class _Steps(NamedTuple):
         )
         # An engine that names files itself gets no hash, so there is nothing to vouch for.
         if self.context.signer is not None and plan.items and engine.server == "python":
-            opened.request.set_tags(_tags(self.context, plan, opened))
+            opened.request.set_tags(_tags(self.context.signer, plan, opened))
         unnamed = name_blocks(plan, engine.tokens_per_block)
         matched = self.find_matches(plan.event_ids, engine.tokens_per_block)
         return Planned(plan, opened.request.write(), unnamed, matched)
 
 
 def _plan_options(context: RequestContext, naming: Naming) -> PlanOptions:
-    engine = naming.engine
     return PlanOptions(
         # Tags vouch for the hashes in a request.
         hashes=naming.hashes if context.signer is None else "key",
-        model_id=engine.model_id,
         tenant=context.tenant_secret,
-        block_size=engine.block_size,
-        block_algorithm=engine.block_algorithm,
-        seed=engine.seed,
         lora=naming.lora,
         lora_path=naming.lora_path,
-        server=engine.server,
-        mm_hasher_algorithm=engine.mm_hasher_algorithm,
+        **naming.engine.plan_options(),
     )
 
 
-def _tags(context: RequestContext, plan: Plan, opened: OpenedPlan) -> list[str]:
+def _tags(signer: Signer, plan: Plan, opened: OpenedPlan) -> list[str]:
     """Return the tags of the hashes in a planned request."""
-    if context.signer is None:
-        return []
     if opened.request.content_prefix is None:
         names = [item.key for item in plan.items]
     else:
         inline = (source for source in opened.sources if not source.is_remote)
         names = [Digest("blake3", source.sha256()) for source in inline]
-    return [context.signer.tag(name) for name in dict.fromkeys(names)]
+    return [signer.tag(name) for name in dict.fromkeys(names)]

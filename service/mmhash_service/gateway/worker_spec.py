@@ -6,7 +6,7 @@ engines only for a worker that names its engine: with numpy they take 0.1 s of C
 
 import re
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import httpx
 
@@ -49,6 +49,12 @@ class EngineSpec(NamedTuple):
         from mmhash.prompts.planning import BLOCK_SIZES  # noqa: PLC0415  (see above)
 
         return self.block_size or BLOCK_SIZES.get(self.name.partition("@")[0], 1)
+
+    def plan_options(self) -> dict[str, Any]:
+        """Return the options of plans for this engine: all but its name have the same names."""
+        options = self._asdict()
+        del options["name"]
+        return options
 
 
 class WorkerSpec(NamedTuple):

@@ -5,6 +5,7 @@ at its default, except for numbers that are compared by identity there.
 """
 
 import math
+from abc import abstractmethod
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -103,9 +104,9 @@ class Sampling(BaseModel):
         return self.max_tokens
 
     @property
+    @abstractmethod
     def output_logprobs(self) -> int | None:
         """The log probabilities of each new token."""
-        raise NotImplementedError
 
     @property
     def echoed_logprobs(self) -> int | None:

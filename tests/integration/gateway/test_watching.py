@@ -71,6 +71,7 @@ def test_the_check_connects_to_each_worker(tmp_path: Path) -> None:
         model = json.dumps({"tiny": str(tmp_path / "tiny")})
         for spec, problem in (
             (f"{events},engine=vllm@0.32.0", ""),
+            (f"{events},engine=vllm@0.28.0,seed=0", ""),  # has no names of blocks without the seed
             (f"{worker.url},events=tcp://127.0.0.1:1,engine=vllm@0.32.0", "nothing answers at"),
             ("http://127.0.0.1:1,engine=vllm@0.32.0", "connection refused"),
         ):
