@@ -35,7 +35,6 @@ from mmhash.view import view_of
 
 T = TypeVar("T")
 
-By = Literal["source", "frames"]
 Of = Literal["bytes", "pixels"]
 
 # On a Unix socket, items of at least this size are passed in shared memory. Smaller ones travel in
@@ -84,12 +83,13 @@ def hash_items(
         An `Item` for each item.
     """
     algorithm = check_algorithm(algorithm)
-    if of not in {"bytes", "pixels"}:
-        raise InputValueError(
-            f"of is bytes or pixels, not {of!r}; video() and audio() hash clips under a recipe"
-        )
-    names = split_names(engines)
-    query = _common_query(algorithm, names, sign, engine_fallback)
+    check_choice("of", of, "bytes", "pixels")
+    query = _given(
+        algorithm=algorithm,
+        engines=",".join(split_names(engines)) or None,
+        engine_fallback=engine_fallback,
+        sign=1 if sign else None,
+    )
     item_list = items if isinstance(items, LISTS) else [items]
     payloads = [_payload(item, of) for item in item_list]
     groups = list(_groups([len(payload.content) for payload in payloads]))
@@ -108,84 +108,6 @@ def hash_items(
         return [found[number] for number in range(len(found))]
 
     return Call(requests, read)
-
-
-def video(
-    source: Any,
-    *,
-    fps: float | None = None,
-    count: int | None = None,
-    indices: Sequence[int] | None = None,
-    max_frames: int | None = None,
-    size: tuple[int, int] | None = None,
-    by: By = "source",
-    algorithm: Algorithm = "blake3",
-    engines: str | Iterable[str] = (),
-    sign: bool = False,
-    engine_fallback: Fallback | None = None,
-) -> Call[Item]:
-    """Return the key of a video under a recipe, as `mmhash.video` computes it.
-
-    Args:
-        source: The bytes of the file, or its path as a `pathlib.Path`.
-        fps: Frames per second.
-        count: The number of frames, evenly spaced from the first to the last.
-        indices: The numbers of frames, from 0, ascending.
-        max_frames: Select this number by `count` if the recipe selects more.
-        size: The width and height of the frames.
-        by: `"frames"` decodes, and returns the key of each frame too.
-        algorithm: The algorithm of the digests.
-        engines: The engines to return request fields for, as in `hash`.
-        sign: Return a tag for the guard of the only engine in `engines`.
-        engine_fallback: As for `hash`.
-    """
-    recipe = _given(
-        fps=fps,
-        count=count,
-        indices=None if indices is None else ",".join(map(str, indices)),
-        max_frames=max_frames,
-        size=None if size is None else "x".join(map(str, size)),
-    )
-    return _hash_clip(
-        "video", source, recipe, by, algorithm, engines,
-        sign=sign, engine_fallback=engine_fallback,
-    )  # fmt: skip
-
-
-def audio(
-    source: Any,
-    *,
-    rate: int | None = None,
-    channels: int | None = None,
-    start: float | None = None,
-    stop: float | None = None,
-    window: float | None = None,
-    by: By = "source",
-    algorithm: Algorithm = "blake3",
-    engines: str | Iterable[str] = (),
-    sign: bool = False,
-    engine_fallback: Fallback | None = None,
-) -> Call[Item]:
-    """Return the key of an audio clip under a recipe, as `mmhash.audio` computes it.
-
-    Args:
-        source: The bytes of the file, or its path as a `pathlib.Path`.
-        rate: Samples per second.
-        channels: The number of channels.
-        start: The first second.
-        stop: The second after the last.
-        window: The length of a window in seconds.
-        by: `"frames"` decodes, and returns the key of each window too.
-        algorithm: The algorithm of the digests.
-        engines: The engines to return request fields for, as in `hash`.
-        sign: Return a tag for the guard of the only engine in `engines`.
-        engine_fallback: As for `hash`.
-    """
-    recipe = _given(rate=rate, channels=channels, start=start, stop=stop, window=window)
-    return _hash_clip(
-        "audio", source, recipe, by, algorithm, engines,
-        sign=sign, engine_fallback=engine_fallback,
-    )  # fmt: skip
 
 
 def annotate(
@@ -353,30 +275,6 @@ def _call(request: Request, read: Callable[[bytes], T]) -> Call[T]:
     return Call([request], lambda bodies: read(bodies[0]))
 
 
-def _hash_clip(  # noqa: PLR0917  (in the order of the methods' arguments)
-    kind: Literal["video", "audio"],
-    source: Any,
-    recipe: _Query,
-    by: By,
-    algorithm: Algorithm,
-    engines: str | Iterable[str],
-    *,
-    sign: bool,
-    engine_fallback: Fallback | None,
-) -> Call[Item]:
-    names = split_names(engines)
-    check_choice("by", by, "source", "frames")
-    payload = _payload(source, "bytes")
-    if payload.kind != "bytes":
-        raise InputTypeError(
-            f"a {kind} is the bytes of its file, or a pathlib.Path, not {type(source).__name__}"
-        )
-    common = _common_query(check_algorithm(algorithm), names, sign, engine_fallback)
-    query = {**common, **recipe, "of": "frames", "by": by}
-    post = Request("POST", "/hash", query, f"{kind}/x-any", payload.content)
-    return _call(post, lambda body: read_items(body)[0])
-
-
 def _groups(sizes: list[int]) -> Iterator[list[int]]:
     """Yield the item numbers of each request: small items share a request."""
     batch: list[int] = []
@@ -430,17 +328,6 @@ def _json_item(payload: Payload) -> dict[str, Any]:
     if payload.kind == "tensor":
         item |= {"dtype": payload.dtype, "shape": list(payload.shape)}
     return item
-
-
-def _common_query(
-    algorithm: Algorithm, names: tuple[str, ...], sign: bool, engine_fallback: Fallback | None
-) -> _Query:
-    return _given(
-        algorithm=algorithm,
-        engines=",".join(names) or None,
-        engine_fallback=engine_fallback,
-        sign=1 if sign else None,
-    )
 
 
 def _present(**fields: Any) -> dict[str, Any]:

@@ -127,8 +127,6 @@ class Client(_Common):
     """
 
     hash = _blocking(calls.hash_items)
-    video = _blocking(calls.video)
-    audio = _blocking(calls.audio)
     annotate = _blocking(calls.annotate)
     plan = _blocking(calls.plan)
     pad = _blocking(calls.pad)
@@ -212,8 +210,6 @@ class AsyncClient(_Common):
     """
 
     hash = _awaitable(calls.hash_items)
-    video = _awaitable(calls.video)
-    audio = _awaitable(calls.audio)
     annotate = _awaitable(calls.annotate)
     plan = _awaitable(calls.plan)
     pad = _awaitable(calls.pad)

@@ -9,11 +9,9 @@ from msgspec import Struct
 from mmhash.digest import Algorithm, Digest
 from mmhash.engines.engine import Span
 from mmhash.errors import ServiceError
+from mmhash.view import Kind
 
 T = TypeVar("T")
-
-ItemKind = Literal["bytes", "tensor", "image", "list", "video", "audio"]
-"""The kind of an item; a clip by its source is a video or audio."""
 
 
 class Item(Struct, frozen=True):
@@ -21,10 +19,10 @@ class Item(Struct, frozen=True):
 
     `memo` is the status of the service's cache and `tag` is the signature; both may be None. For an
     image hashed by its pixels, `engines` covers the EXIF orientation where the engine applies it;
-    the key does not. `frames` holds the keys of the frames or windows of a decoded clip.
+    the key does not.
     """
 
-    kind: ItemKind
+    kind: Kind
     dtype: str
     shape: tuple[int, ...]
     nbytes: int
@@ -35,7 +33,6 @@ class Item(Struct, frozen=True):
     memo: Literal["hit", "miss"] | None = None
     tag: str | None = None
     exif_orientation: int = 1
-    frames: tuple[Digest, ...] = ()
 
 
 class Annotated(NamedTuple):
@@ -75,7 +72,7 @@ class Blocks(Struct, frozen=True):
 class _Item(Struct):
     """An item as JSON spells it: digests are hex."""
 
-    kind: ItemKind
+    kind: Kind
     dtype: str
     shape: tuple[int, ...]
     nbytes: int
@@ -87,7 +84,6 @@ class _Item(Struct):
     memo: Literal["hit", "miss"] | None = None
     tag: str | None = None
     exif_orientation: int = 1
-    frames: list[str] = []
 
     def parsed(self) -> Item:
         return Item(
@@ -102,7 +98,6 @@ class _Item(Struct):
             self.memo,
             self.tag,
             self.exif_orientation,
-            tuple(map(Digest.fromhex, self.frames)),
         )
 
 

@@ -14,7 +14,6 @@ from io import BytesIO
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -260,29 +259,3 @@ def test_many_small_files_of_many_pixels_are_not_all_decoded(form: str) -> None:
         # A few do not count as many, and known ones do not count.
         assert send(server, map(flat_webp, range(8))).status_code == 200
         assert send(server, [flat_webp(0)] * 40).status_code == 200
-
-
-def flat_clip(number: int) -> bytes:
-    """60 frames of 320x240 pixels in a few kB."""
-    av = pytest.importorskip("av")
-    file = BytesIO()
-    with av.open(file, "w", format="mp4") as container:
-        stream = container.add_stream("libx264", rate=10)
-        stream.width, stream.height, stream.pix_fmt = 320, 240, "yuv420p"
-        picture = np.full((240, 320, 3), number, np.uint8)
-        for _ in range(60):
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
-        container.mux(stream.encode())
-    return file.getvalue()
-
-
-def test_many_small_clips_of_many_pixels_are_not_all_decoded() -> None:
-    def send(clips: Iterable[bytes]) -> httpx.Response:
-        parts = [("clip", (str(number), clip, "video/mp4")) for number, clip in enumerate(clips)]
-        return server.client.post("/hash?of=frames&by=frames&count=60", files=parts)
-
-    # A clip of 60 frames of 300 kB; all of a request may decode to 32 bytes for each pixel.
-    with serving(decoders=1, max_pixels=5_000_000) as server:
-        assert refusal_of(send(map(flat_clip, range(0, 240, 10)))) == "too-many-items"
-        assert send(map(flat_clip, range(4))).status_code == 200
-        assert send([flat_clip(100)] * 24).status_code == 200  # known ones do not count

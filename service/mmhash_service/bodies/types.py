@@ -15,9 +15,6 @@ Text = Annotated[str, StringConstraints(max_length=1024)]
 Hex64 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Hex16 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 
-SCHEMA_ERROR = "schema"
-"""The type of an error whose text names only the schema, so that clients may see it."""
-
 FALLBACK: Any = Field(
     default=None,
     description="Answer an unknown release by the newest known older one, and name it in `recipe`; "

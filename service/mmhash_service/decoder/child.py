@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from mmhash_service.decoder.child_process import ChildProcess
-from mmhash_service.decoder.messages import LENGTH_SIZE, MAX_ANSWER, Answer, ImageJob, MediaJob
+from mmhash_service.decoder.messages import LENGTH_SIZE, MAX_ANSWER, Answer, ImageJob
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class DecoderProcess:
         self._connection = self._process.connection
         self._connection.setblocking(False)
 
-    async def run(self, job: ImageJob | MediaJob, body: memoryview) -> Answer:
+    async def run(self, job: ImageJob, body: memoryview) -> Answer:
         """Send the job with its image, and return the result."""
         await self._share(body)
         socket.send_fds(self._connection, [msgspec.msgpack.encode(job)], [self._file])

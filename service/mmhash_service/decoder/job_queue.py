@@ -6,7 +6,7 @@ from bisect import insort
 from dataclasses import dataclass, field
 from itertools import count
 
-from mmhash_service.decoder.messages import Answer, ImageJob, MediaJob
+from mmhash_service.decoder.messages import Answer, ImageJob
 
 
 @dataclass(order=True)
@@ -15,7 +15,7 @@ class QueuedJob:
 
     cost_s: float
     number: int
-    job: ImageJob | MediaJob = field(compare=False)
+    job: ImageJob = field(compare=False)
     body: memoryview = field(compare=False)
     answer: asyncio.Future[Answer] = field(compare=False)
     is_retried: bool = field(default=False, compare=False)

@@ -10,7 +10,6 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
-from typing import Literal
 
 import msgspec
 
@@ -22,14 +21,11 @@ from mmhash_service.decoder.child import DecoderEndedError, DecoderProcess, Idle
 from mmhash_service.decoder.job_queue import JobQueue, QueuedJob
 from mmhash_service.decoder.messages import (
     Answer,
-    AudioSelection,
     Decoded,
     Deferred,
     Hello,
     ImageJob,
-    MediaJob,
     Refused,
-    VideoSelection,
 )
 from mmhash_service.memo.entries import Pixels
 from mmhash_service.problems.problem import Problem
@@ -110,27 +106,7 @@ class DecoderPool:
         answer = await self._run_job(body, job, costs.cpu_seconds(len(body)))
         return pixels_of(answer, algorithm)
 
-    async def read_media(
-        self,
-        body: memoryview,
-        modality: Literal["video", "audio"],
-        algorithm: Algorithm = "blake3",
-        selection: VideoSelection | AudioSelection | None = None,
-        pixels: int = 0,
-    ) -> Answer:
-        """Read the index of a video or audio clip, or hash the selected frames or samples.
-
-        `pixels` is the number of pixels to decode, which sets the limit on time.
-        """
-        settings = self._settings
-        limits = settings.max_pixels, settings.work_timeout_s, 0.0
-        job = MediaJob(algorithm, modality, len(body), *limits, selection, pixels)
-        answer = await self._run_job(body, job, costs.cpu_seconds(len(body), 0, pixels))
-        if isinstance(answer, Refused):
-            raise _problem_of(answer)
-        return answer
-
-    async def _run_job(self, body: memoryview, job: ImageJob | MediaJob, cost_s: float) -> Answer:
+    async def _run_job(self, body: memoryview, job: ImageJob, cost_s: float) -> Answer:
         """Run a job; the caller decides how long the job may wait for a process."""
         self._open_here()
         with tracing.span("decode"):
@@ -141,7 +117,7 @@ class DecoderPool:
                 answer = await self._submit(body, job, cost_s)
             return answer
 
-    async def _submit(self, body: memoryview, job: ImageJob | MediaJob, cost_s: float) -> Answer:
+    async def _submit(self, body: memoryview, job: ImageJob, cost_s: float) -> Answer:
         is_long = cost_s > costs.SHORT_S
         job = msgspec.structs.replace(job, defer_above_s=float("inf") if is_long else costs.SHORT_S)
         answer: asyncio.Future[Answer]

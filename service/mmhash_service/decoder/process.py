@@ -29,7 +29,6 @@ from PIL import (  # noqa: F401
 from mmhash.image import FORMATS
 from mmhash_service.decoder import costs, sandbox
 from mmhash_service.decoder.images import decode_image, pin_pillow
-from mmhash_service.decoder.media import load_codecs, read_media
 from mmhash_service.decoder.messages import (
     LENGTH_SIZE,
     MAX_JOB,
@@ -37,7 +36,6 @@ from mmhash_service.decoder.messages import (
     Deferred,
     Hello,
     ImageJob,
-    MediaJob,
 )
 from mmhash_service.limits.malloc import tune_malloc
 
@@ -48,16 +46,13 @@ def main(descriptor: int, parent: int, max_pixels: int, max_nbytes: int) -> None
     tune_malloc()
     pin_pillow()
     _load_plugins()
-    load_codecs()
     connection = socket.socket(fileno=descriptor)
     # The output of a library may quote the image.
     os.dup2(1, 2)
     idle = sandbox.address_space()
     unconfined = sandbox.enter(idle + costs.memory_bytes(max_nbytes, max_pixels))
     _send(connection, Hello(unconfined))
-    jobs: msgspec.msgpack.Decoder[ImageJob | MediaJob] = msgspec.msgpack.Decoder(
-        ImageJob | MediaJob
-    )
+    jobs: msgspec.msgpack.Decoder[ImageJob] = msgspec.msgpack.Decoder(ImageJob)
     while True:
         message, descriptors, _, _ = socket.recv_fds(connection, MAX_JOB, 1)
         if not message:
@@ -74,7 +69,7 @@ class _DeferredError(Exception):
 class _Budget:
     """The time and memory limits of one job, which grow as frames are visited."""
 
-    def __init__(self, job: ImageJob | MediaJob, idle: int) -> None:
+    def __init__(self, job: ImageJob, idle: int) -> None:
         self._job, self._idle = job, idle
         self._start = time.process_time()
         self._limit_memory(job.max_pixels)
@@ -83,8 +78,6 @@ class _Budget:
         """Decode the image within the limits; beyond the time limit, SIGPROF kills the process."""
         job = self._job
         try:
-            if isinstance(job, MediaJob):
-                return self._spend_on_media(body, job)
             self._grow(0, 0)
             if body[8:12] == b"WEBP":  # Pillow allocates its memory before the size is known
                 self._limit_memory(job.max_pixels)
@@ -93,12 +86,6 @@ class _Budget:
             return Deferred(*deferred.args)
         finally:
             sandbox.limit_cpu(0)
-
-    def _spend_on_media(self, body: bytes, job: MediaJob) -> Answer:
-        # FFmpeg allocates frames of the streams' sizes, not of the sizes in the index.
-        self._limit_memory(job.max_pixels)
-        sandbox.limit_cpu(min(costs.cpu_seconds(job.nbytes, 0, job.pixels), job.max_cpu_s))
-        return read_media(body, job)
 
     def _grow(self, frames: int, pixels: int) -> None:
         job = self._job

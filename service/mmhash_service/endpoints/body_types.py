@@ -14,7 +14,6 @@ from mmhash_service.bodies.parsing import (
 from mmhash_service.endpoints.openapi import json_schema
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.json_items import JsonReader
-from mmhash_service.items.media import MediaReader, Modality
 from mmhash_service.items.multipart import MultipartReader
 from mmhash_service.items.npy import NpyReader
 from mmhash_service.items.readers import PixelsReader, Reader, StreamReader
@@ -75,9 +74,6 @@ def _open_bytes(context: RequestContext, _content_type: str, name: str | None) -
 def _refuse_decoding(context: RequestContext) -> None:
     if context.pixels:
         raise Problem("invalid-query", reason="with of=pixels the Content-Type is image/*")
-    if context.recipe is not None:
-        reason = "with of=frames the Content-Type is video/* or audio/*"
-        raise Problem("invalid-query", reason=reason)
 
 
 def _open_tensor(context: RequestContext, query: HashQuery, length: int | None) -> Reader:
@@ -93,15 +89,10 @@ def _open_tensor(context: RequestContext, query: HashQuery, length: int | None) 
 def _open_image(context: RequestContext, _content_type: str, name: str | None) -> Reader:
     if context.pixels:
         return PixelsReader(context, name)
-    _refuse_decoding(context)
     return StreamReader(context, name, is_media=True)
 
 
-def _open_media(
-    modality: Modality, context: RequestContext, _content_type: str, name: str | None
-) -> Reader:
-    if context.recipe is not None:
-        return MediaReader(context, name, modality)
+def _open_clip(context: RequestContext, _content_type: str, name: str | None) -> Reader:
     _refuse_decoding(context)
     return StreamReader(context, name, is_media=True)
 
@@ -126,8 +117,8 @@ def _open_json(context: RequestContext, _content_type: str, _name: str | None) -
 BODY_TYPES = {
     "application/octet-stream": BodyType(_open_bytes, may_be_tensor=True),
     "image/*": BodyType(_open_image),
-    "video/*": BodyType(partial(_open_media, "video")),
-    "audio/*": BodyType(partial(_open_media, "audio")),
+    "video/*": BodyType(_open_clip),
+    "audio/*": BodyType(_open_clip),
     "application/x-safetensors": BodyType(_open_safetensors),
     "application/x-npy": BodyType(_open_npy),
     "multipart/form-data": BodyType(

@@ -102,8 +102,6 @@ class RequestContext:
     space: bytes
     # True on the Unix socket, whose callers may refer to this host's memory.
     is_local: bool = False
-    # The query, if it asks for the frames of videos and audio clips.
-    recipe: HashQuery | None = None
 
     @property
     def tenant_secret(self) -> bytes | None:
@@ -170,5 +168,4 @@ def build_context(request: Request, query: HashQuery, admission: Admission) -> R
         fetcher=resources.fetcher,
         is_local=on_unix_socket(request),
         space=tenant.secret if tenant is not None else b"",
-        recipe=query if query.of == "frames" else None,
     )

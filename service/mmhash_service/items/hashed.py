@@ -73,7 +73,6 @@ def find_engine(name: str, engine_fallback: Fallback | None) -> RequestedEngine:
     return RequestedEngine(name, engine, version, recipe)
 
 
-ItemKind = Kind | Literal["video", "audio"]
 MemoStatus = Literal["hit", "miss"]
 
 
@@ -82,7 +81,7 @@ class HashedItem(NamedTuple):
 
     # The name in the body.
     name: str | None
-    kind: ItemKind
+    kind: Kind
     dtype: str
     shape: tuple[int, ...]
     nbytes: int
@@ -91,8 +90,6 @@ class HashedItem(NamedTuple):
     # From EXIF, for an image hashed by its pixels: its key does not cover the orientation.
     orientation: int = 1
     memo: MemoStatus | None = None
-    # The keys of a clip's frames or windows, if the clip is hashed by them.
-    frames: tuple[Digest, ...] | None = None
 
 
 def names_of(
@@ -125,8 +122,6 @@ def describe(
         described["exif_orientation"] = item.orientation
     if item.memo is not None:
         described["memo"] = item.memo
-    if item.frames is not None:
-        described["frames"] = [key.hex() for key in item.frames]
     if tag is not None:
         described["tag"] = tag
     return described

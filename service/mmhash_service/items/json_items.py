@@ -1,7 +1,7 @@
 """Items of a JSON body, with content in the body, at a URL, or in this host's memory."""
 
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import mmhash
 from mmhash import Digest
@@ -13,7 +13,6 @@ from mmhash_service.bodies.parsing import parse_base64, parse_dtype
 from mmhash_service.fetch.data import is_data_url, is_media_url, read_data_url
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem
-from mmhash_service.items.media import Modality, hash_media
 from mmhash_service.items.readers import hash_pixels, hash_tensor, refuse_empty
 from mmhash_service.items.schema import HashBody, JsonItem
 from mmhash_service.items.urls import hash_url
@@ -62,9 +61,8 @@ def _parts(item: JsonItem, feature: Any) -> list[tuple[str | None, Any]]:
 
 
 class Encoded(NamedTuple):
-    """An image or clip whose pixels or frames are not hashed yet."""
+    """An image whose pixels are not hashed yet."""
 
-    kind: Literal["image"] | Modality
     body: memoryview
     digest: Digest
 
@@ -107,11 +105,8 @@ async def _finish(
         item = items[index]
         if isinstance(pending, RemoteItem):
             results[index] = await hash_url(context, item, pending.url)
-        elif pending.kind == "image":
-            results[index] = [await hash_pixels(context, item.name, pending.body, pending.digest)]
         else:
-            modality, body, digest = pending.kind, pending.body, pending.digest
-            results[index] = [await hash_media(context, item.name, modality, body, digest)]
+            results[index] = [await hash_pixels(context, item.name, pending.body, pending.digest)]
 
     await run_few(
         [
@@ -148,16 +143,14 @@ def _hash_item(context: RequestContext, item: JsonItem) -> _Result:
         raise Problem("invalid-json", reason=reason)
     if item.shm is not None or item.cuda_ipc is not None:
         return hash_handle(context, item)
-    _check_fields(context, item)
+    _check_fields(item)
     if item.url is not None and not is_data_url(item.url):
         return RemoteItem(item.url)
     return _hash_content(context, item, _content_of(item))
 
 
-def _check_fields(context: RequestContext, item: JsonItem) -> None:
+def _check_fields(item: JsonItem) -> None:
     """Refuse an item that has another kind's fields, or lacks its own."""
-    if item.kind in {"video", "audio"} and context.recipe is None:
-        raise Problem("invalid-recipe", reason="the query has no of=frames")
     is_tensor = item.kind == "tensor"
     if (item.dtype is not None) != is_tensor or (item.shape is not None) != is_tensor:
         reason = "a tensor has a dtype and a shape, and no other item has them"
@@ -172,7 +165,7 @@ def _hash_content(context: RequestContext, item: JsonItem, content: bytearray) -
     body = memoryview(content)
     if item.kind != "bytes" or (item.url is not None and is_media_url(item.url)):
         refuse_empty(len(content))
-    if item.kind in {"image", "video", "audio"}:
-        return Encoded(item.kind, body, hash_bytes(body, "blake3"))
+    if item.kind == "image":
+        return Encoded(body, hash_bytes(body, "blake3"))
     digest = hash_bytes(body, context.algorithm)
     return [context.item(item.name, "bytes", "", (), len(content), digest)]

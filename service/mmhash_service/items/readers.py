@@ -107,8 +107,8 @@ class StreamReader:
         return [self._context.item(self._name, "tensor", dtype, shape, nbytes, digest)]
 
 
-class EncodedReader:
-    """A reader that holds an encoded file until its end; a subclass decodes the file."""
+class PixelsReader:
+    """A reader of an encoded image, held until its end, then decoded or found in the memo."""
 
     def __init__(self, context: RequestContext, name: str | None) -> None:
         self._context, self._name = context, name
@@ -123,19 +123,13 @@ class EncodedReader:
         self._file.write(piece)
         self._hasher.update(piece)
 
-    def _body(self) -> memoryview:
-        refuse_empty(self._hasher.length)
-        # Not getbuffer(): since 3.13, Python complains if a file is collected before its view.
-        return memoryview(self._file.getvalue())  # no copy
-
-
-class PixelsReader(EncodedReader):
-    """A reader of an encoded image, which is decoded or found in the memo."""
-
     async def finish(self) -> list[HashedItem]:
         """Return the only item."""
         self.encoded = self._hasher.digest()
-        return [await hash_pixels(self._context, self._name, self._body(), self.encoded)]
+        refuse_empty(self._hasher.length)
+        # Not getbuffer(): since 3.13, Python complains if a file is collected before its view.
+        body = memoryview(self._file.getvalue())  # no copy
+        return [await hash_pixels(self._context, self._name, body, self.encoded)]
 
 
 async def hash_pixels(

@@ -1,13 +1,12 @@
 """What a request says about its items: the query of `POST /hash`, and its JSON body."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field
 
 from mmhash.digest import Algorithm
 from mmhash.engines.releases import Fallback
-from mmhash_service.bodies.types import FALLBACK, SCHEMA_ERROR, Natural, RequestModel, Text
+from mmhash_service.bodies.types import FALLBACK, Natural, RequestModel, Text
 
 
 class Query(BaseModel):
@@ -27,53 +26,19 @@ class Query(BaseModel):
 # At most 16 names, because each is spelled for every item of the body.
 ENGINE_LIST = r"^[^,]*(,[^,]*){0,15}$"
 
-VIDEO_FIELDS = ("fps", "count", "indices", "max_frames", "size")
-AUDIO_FIELDS = ("rate", "channels", "start", "stop", "window")
-
 
 class HashQuery(Query):
     """The query of `POST /hash`."""
 
-    of: Literal["bytes", "pixels", "frames"] = "bytes"  # type: ignore[assignment]
     dtype: str | None = None
     shape: str | None = None
     engines: Annotated[str, Field(max_length=1024, pattern=ENGINE_LIST)] | None = None
-    by: Literal["source", "frames"] | None = Field(
-        default=None,
-        description="With of=frames: by the file's bytes (source, the default), or by the decoded "
-        "frames, whose keys are then in `frames`.",
-    )
-    fps: float | None = Field(default=None, description="Frames per second of a video.")
-    count: int | None = Field(
-        default=None, description="The number of frames, evenly spaced from the first to the last."
-    )
-    indices: str | None = Field(
-        default=None, description="The numbers of frames, from 0, ascending: 0,5,9."
-    )
-    max_frames: int | None = Field(
-        default=None, description="Select this number by `count` if the recipe selects more."
-    )
-    size: str | None = Field(default=None, description="The size of the frames: 320x240.")
-    rate: int | None = Field(default=None, description="Samples per second of an audio clip.")
-    channels: int | None = None
-    start: float | None = Field(default=None, description="The first second of an audio clip.")
-    stop: float | None = None
-    window: float | None = Field(default=None, description="The length of a window in seconds.")
-
-    @model_validator(mode="after")
-    def _check_recipe(self) -> Self:
-        recipe = ("by", *VIDEO_FIELDS, *AUDIO_FIELDS)
-        if self.of != "frames" and any(getattr(self, name) is not None for name in recipe):
-            raise PydanticCustomError(SCHEMA_ERROR, "a recipe needs of=frames")
-        return self
 
 
 class JsonItem(RequestModel):
     """One item of a JSON body, with its content in one of `data`, `url`, `shm`, `cuda_ipc`."""
 
-    kind: Literal["bytes", "tensor", "image", "video", "audio"] = Field(
-        description="A video or audio is hashed by its frames, and needs of=frames in the query."
-    )
+    kind: Literal["bytes", "tensor", "image"]
     name: Text | None = None
     data: str | None = Field(default=None, description="The content, in base64.")
     url: str | None = Field(

@@ -16,7 +16,6 @@ from mmhash_service.fetch.remote import Failed, FetchFailure
 from mmhash_service.fetch.validators import Validator
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem
-from mmhash_service.items.media import MediaReader
 from mmhash_service.items.readers import PixelsReader, StreamReader, hash_tensor, recall_pixels
 from mmhash_service.items.schema import JsonItem
 from mmhash_service.memo.entries import Fetched
@@ -83,7 +82,7 @@ async def hash_url(context: RequestContext, item: JsonItem, url: str) -> list[Ha
         context = replace(context, admission=admission)
         tensor = _tensor(item)
         reader = _open_reader(context, item, tensor)
-        if not isinstance(reader, (_BundleReader, MediaReader)) and not is_file_url(url):
+        if not isinstance(reader, _BundleReader) and not is_file_url(url):
             # The memo stores pixels under the digest of the image's file.
             algorithm = "blake3" if item.kind == "image" else context.algorithm
             target = _UrlItem(context, item, reader, tensor)
@@ -169,14 +168,11 @@ async def _read_file(context: RequestContext, url: str, take: Take, tensor: Tens
 
 def _open_reader(
     context: RequestContext, item: JsonItem, tensor: Tensor | None
-) -> "_BundleReader | MediaReader | PixelsReader | StreamReader":
+) -> "_BundleReader | PixelsReader | StreamReader":
     if tensor is not None and (item.grids is not None or item.counts is not None):
         return _BundleReader(context, item, tensor)
-    match item.kind:
-        case "image":
-            return PixelsReader(context, item.name)
-        case "video" | "audio" as modality:
-            return MediaReader(context, item.name, modality)
+    if item.kind == "image":
+        return PixelsReader(context, item.name)
     return StreamReader(context, item.name, tensor)
 
 

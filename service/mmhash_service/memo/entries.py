@@ -6,7 +6,6 @@ store sees names and lengths.
 """
 
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -116,12 +115,6 @@ def header_entry(space: bytes, encoded: Digest) -> SealedEntry:
     return SealedEntry(b"header", encoded.algorithm.encode(), _SPEC, space, encoded.bytes)
 
 
-def media_entry(space: bytes, modality: str, encoded: Digest, recipe: bytes) -> SealedEntry:
-    """Return the entry of a clip under a recipe; its index has an empty recipe."""
-    source = (space, encoded.bytes, recipe, media_decoder())
-    return SealedEntry(b"media", modality.encode(), _SPEC, *source)
-
-
 def expansion_entry(processor: bytes, question: Question) -> SealedEntry:
     """Return the entry of a processor's answer; the processor's identity covers all its files."""
     return SealedEntry(b"expansion", processor, msgspec.msgpack.encode(question))
@@ -130,15 +123,6 @@ def expansion_entry(processor: bytes, question: Question) -> SealedEntry:
 def url_entry(space: bytes, algorithm: Algorithm, url: str) -> SealedEntry:
     """Return the entry of the content of a URL."""
     return SealedEntry(b"url", algorithm.encode(), _SPEC, space, url.encode())
-
-
-@cache
-def media_decoder() -> bytes:
-    """Return the version of PyAV, which pins FFmpeg's: other versions may decode other pixels."""
-    try:
-        return version("av").encode()  # not av.__version__: PyAV is imported only by decoders
-    except PackageNotFoundError:
-        return b""
 
 
 @cache

@@ -96,19 +96,6 @@ class Memo:
         entry = entries.pixels_entry(space, algorithm, self._max_pixels, encoded)
         return await self._look_up("pixels", entry, _PIXELS)
 
-    async def media(  # noqa: PLR0917  (private to bodies.media)
-        self,
-        space: bytes,
-        modality: str,
-        encoded: Digest,
-        recipe: bytes,
-        codec: Codec[T],
-        decode: Compute[T],
-    ) -> tuple[T, CacheStatus]:
-        """Return a decoder's answer for a clip under a recipe; decode the clip on a miss."""
-        entry = entries.media_entry(space, modality, encoded, recipe)
-        return await self._once("media", entry, codec, decode)
-
     async def expansion(self, processor: bytes, question: Question, ask: Compute[bytes]) -> bytes:
         """Return a processor's answer; ask the processor on a miss."""
         entry = entries.expansion_entry(processor, question)

@@ -133,36 +133,21 @@ PROBLEMS = {
         "docs/engines.md lists those that have one. Completions and Messages requests have "
         "none.",
     ),
-    "invalid-recipe": ProblemSpec(
-        422,
-        "Invalid recipe",
-        "A video or audio item needs of=frames and a recipe without a value out of range, two "
-        "ways to select frames or fields of another kind of media, which selects something of "
-        "this source.",
-    ),
     "damaged-media": ProblemSpec(
         422,
         "Damaged media",
-        "The image, video or audio file is truncated, of no known format, lacks the stream, "
-        "or cannot be decoded up to the last selected frame.",
+        "The image is truncated, of no known format, or cannot be decoded; or the image, video or "
+        "audio file is empty.",
     ),
     "costly-media": ProblemSpec(
         422,
         "Costly media",
-        "Decoding the image or clip takes more time or memory than its length and pixels justify.",
+        "Decoding the image takes more time or memory than its length and pixels justify.",
     ),
     "media-too-large": ProblemSpec(
         413,
         "Media too large",
-        "An image must have at most max_pixels pixels in all frames together, and 10000 frames. "
-        "A clip must have at most 1048576 frames or packets, and its recipe may select at most "
-        "1024 frames or windows to decode, and max_pixels pixels.",
-    ),
-    "no-media-extra": ProblemSpec(
-        501,
-        "No media extra",
-        "The server lacks PyAV, which videos and audio clips need: "
-        "install mmhash-keys[media] beside it.",
+        "An image must have at most max_pixels pixels in all frames together, and 10000 frames.",
     ),
     "damaged-multipart": ProblemSpec(
         422,

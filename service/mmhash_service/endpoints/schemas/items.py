@@ -12,7 +12,7 @@ class Item(BaseModel):
     """One item: its properties, the digest of its `nbytes` bytes, and its key, both in hex."""
 
     name: str | None
-    kind: Kind | Literal["video", "audio"]
+    kind: Kind
     dtype: str
     shape: tuple[int, ...]
     nbytes: int
@@ -30,10 +30,6 @@ class Item(BaseModel):
     )
     memo: Literal["hit", "miss"] | None = Field(
         default=None, description="The result of the memo lookup, if there was one."
-    )
-    frames: list[str] | None = Field(
-        default=None,
-        description="The key of each frame or window, if a clip is hashed by its decoded frames.",
     )
     tag: str | None = Field(
         default=None,

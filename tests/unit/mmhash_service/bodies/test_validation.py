@@ -49,12 +49,6 @@ def test_a_body_has_a_pointer(body: Any, model: Any, pointers: list[str]) -> Non
     assert all(part.reason for part in found)
 
 
-def test_a_recipe_without_frames_says_what_it_needs() -> None:
-    with pytest.raises(Problem) as refused:
-        parse_query(QueryParams("fps=2"), HashQuery)
-    assert refused.value.parts == [InvalidPart("a recipe needs of=frames")]
-
-
 @pytest.mark.parametrize(
     ("query", "model", "parameter"),
     [

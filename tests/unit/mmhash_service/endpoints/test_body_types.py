@@ -26,13 +26,13 @@ def test_another_type_is_refused(content_type: str) -> None:
         find_body_type(content_type)
 
 
-@pytest.mark.parametrize("content_type", ["image/png", "video/mp4", "audio/wav"])
-@pytest.mark.parametrize("of", ["bytes", "pixels", "frames"])
+@pytest.mark.parametrize(
+    ("content_type", "of"),
+    [("image/png", "bytes"), ("image/png", "pixels"), ("video/mp4", "bytes")],
+)
 def test_an_empty_image_or_clip_is_refused(
     client: httpx.Client, content_type: str, of: str
 ) -> None:
-    if of == {"image/png": "frames"}.get(content_type, "pixels"):
-        return  # refused for another reason
     answer = client.post("/hash", headers={"Content-Type": content_type}, params={"of": of})
     assert problem_of(answer) == (422, "damaged-media")
     files = {"a": ("a", b"abc", content_type), "b": ("b", b"", content_type)}

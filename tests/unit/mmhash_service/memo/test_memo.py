@@ -15,7 +15,7 @@ from mmhash import Digest
 from mmhash.prompts.headers import ImageHeader
 from mmhash_service.http.app import create_app
 from mmhash_service.memo.entries import MAX_VALUE, Fetched, Pixels
-from mmhash_service.memo.memo import Codec, Memo
+from mmhash_service.memo.memo import Memo
 from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
 from tests.support.in_process import running
@@ -25,9 +25,6 @@ ENCODED = Digest("blake3", bytes(32))
 PIXELS = Pixels(1, 192, Digest("blake3", b"\1" * 32), b"extra", 6)
 URL = "https://images.example.org/cat.jpg"
 TENANTS = {"acme": "11" * 32, "umbrella": "22" * 32, "initech": "33" * 32}
-
-
-TEXT = Codec(str.encode, bytes.decode)
 
 
 class Decoder:
@@ -86,31 +83,6 @@ def test_calls_at_the_same_time_decode_it_once() -> None:
         decode.may.set()
         assert await asyncio.gather(*calls) == [(PIXELS, "miss")] + [(PIXELS, "hit")] * 49
         assert decode.count == 1
-
-    run(test)
-
-
-def test_a_clip_is_read_once_by_calls_at_the_same_time() -> None:
-    async def test(memo: Memo, _: Decoder) -> None:
-        may, count = asyncio.Event(), 0
-
-        async def read() -> str:
-            nonlocal count
-            count += 1
-            await may.wait()
-            return "index"
-
-        def ask(recipe: bytes = b"") -> Any:
-            return memo.media(b"", "video", ENCODED, recipe, TEXT, read)
-
-        calls = [asyncio.create_task(ask()) for _ in range(20)]
-        await asyncio.sleep(0)
-        may.set()
-        answers = await asyncio.gather(*calls)
-        assert answers == [("index", "miss"), *[("index", "hit")] * 19]
-        assert await ask() == ("index", "hit")
-        assert count == 1
-        assert await ask(b"recipe") == ("index", "miss")
 
     run(test)
 
