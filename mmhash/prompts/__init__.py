@@ -1,4 +1,4 @@
-"""Plans of prompts: token ids, spans and block keys as an engine will have them, without pixels."""
+"""Plans: the token ids, spans and block keys that an engine will have for a prompt."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ __all__ = [
     "UnknownModelError",
 ]
 
-# Imported at first use: programs that only read image headers need neither tokenizers nor jinja2.
+# Imported lazily: programs that only read image headers need neither tokenizers nor jinja2.
 _MODULES = {
     "KnownMedia": "media",
     "Media": "media",

@@ -1,7 +1,7 @@
-"""The engines' rules for the form of a message's content: parts if the template loops over them.
+"""Find out whether a chat template takes a message's content as a list of parts or as one text.
 
-A template that loops over the content of a message gets the list of parts ("openai"); another gets
-one text ("string"), in which the engine writes the placeholders.
+Engines give the list of parts ("openai") to a template that loops over the content. Any other
+template gets one text ("string"), into which the engine writes the placeholders.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,9 +19,9 @@ def iterates_member(tree: nodes.Template, messages: Iterable[str]) -> bool:
 def iterates_content(tree: nodes.Template, *, binds_parameters: bool) -> bool:
     """Return True if vLLM finds a loop over the content of a message.
 
-    Since 0.30 it looks for the parameters of macros that are given a content (`binds_parameters`).
-    Before, a loop over anything named `content` counts. It takes a template for one of texts if it
-    cannot follow it: messages, or a content, in other targets than a variable.
+    vLLM from 0.30 on follows a content into the parameters of macros (`binds_parameters`). Older
+    releases count any loop over something named `content`. vLLM assumes a template of texts if it
+    cannot follow the variables, such as messages assigned to a tuple.
     """
     loops = list(tree.find_all(nodes.For))
     aliases = _aliases(tree, "messages")
@@ -42,7 +42,7 @@ def iterates_content(tree: nodes.Template, *, binds_parameters: bool) -> bool:
 
 
 def _names_in_macros(tree: nodes.Template, messages: set[str]) -> dict[int, set[str]]:
-    """Return the parameters with a content that each loop in a macro may read, by its identity."""
+    """Map each loop in a macro, by its identity, to the parameters that may hold a content."""
     found: dict[int, set[str]] = {}
     for macro in tree.find_all(nodes.Macro):
         inner = list(macro.find_all(nodes.For))
@@ -53,7 +53,7 @@ def _names_in_macros(tree: nodes.Template, messages: set[str]) -> dict[int, set[
 
 
 def _aliases(tree: nodes.Template, root: str) -> set[str] | None:
-    """Return the variable and all that are assigned from it; None if another target is."""
+    """Return a variable and its aliases, or None if a target of an assignment is no variable."""
     assigned: dict[str, list[nodes.Expr]] = {}
     for node in tree.find_all(nodes.Assign):
         source = _source(node.node)
@@ -71,7 +71,7 @@ def _aliases(tree: nodes.Template, root: str) -> set[str] | None:
 
 
 def _content_parameters(tree: nodes.Template, macro: nodes.Macro, messages: set[str]) -> set[str]:
-    """Return the parameters of a macro that are given a message's content."""
+    """Return the parameters of a macro that receive a message's content."""
     names = [argument.name for argument in macro.args]
     return {
         name
@@ -90,7 +90,7 @@ def _arguments(call: nodes.Call, names: list[str]) -> Iterator[tuple[str, nodes.
 
 
 def _reads(node: nodes.Node, variable: str, member: str | None = None) -> bool:
-    """Return True if an expression is a variable or a member of it, maybe filtered or sliced."""
+    """Return True if an expression reads a variable or its member, filtered or sliced or not."""
     source = _source(node)
     if member is None:
         return _name(source) == variable

@@ -1,4 +1,4 @@
-"""Expansion: each placeholder among the token ids is replaced by the tokens of its item."""
+"""Replace each placeholder among the token ids by the tokens of its item."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from mmhash.prompts.processor.messages import Question
 
 
 class Expanded(NamedTuple):
-    """The ids of a prompt, and in the request's order its items and their grids."""
+    """A prompt's ids, with its items and their grids in the order of the request."""
 
     token_ids: list[int]
     items: list[PlacedItem]
@@ -37,7 +37,7 @@ def expand(
     items: Sequence[tuple[Modality, MediaSize]],
     options: Mapping[str, Any],
 ) -> Expanded:
-    """Return the prompt with its placeholders expanded; too few of them are an error."""
+    """Return the prompt with its placeholders expanded. Raise if an item has no placeholder."""
     _check_length(len(token_ids))
     expansions = _expand_items(family, items, options)
     made: list[int] = []
@@ -60,7 +60,7 @@ def expand(
 def questions(
     family: Family, items: Sequence[tuple[Modality, MediaSize]], options: Mapping[str, Any]
 ) -> list[Question]:
-    """Return what the model's processor has to be asked before the items can be expanded."""
+    """Return the questions for the model's processor that must be answered before the expansion."""
     asked = (
         family.question(modality, size, _options_of(modality, options))
         for modality, size in dict.fromkeys(_counted(family, items))
@@ -71,9 +71,9 @@ def questions(
 def _counted(
     family: Family, items: Sequence[tuple[Modality, MediaSize]]
 ) -> list[tuple[Modality, MediaSize]]:
-    """Return the items, each with the number of items of its modality, and its place if it counts.
+    """Give each item the number of items of its modality, and its place if the family needs it.
 
-    Without its place, items of one size are equal and expanded once.
+    Without a place, items of one size are equal, and are expanded once.
     """
     totals = Counter(modality for modality, _ in items)
     counted = [(modality, size._replace(in_prompt=totals[modality])) for modality, size in items]
@@ -89,7 +89,7 @@ def _counted(
 def _expand_items(
     family: Family, items: Sequence[tuple[Modality, MediaSize]], options: Mapping[str, Any]
 ) -> list[Expansion]:
-    known: dict[tuple[Modality, MediaSize], Expansion] = {}  # items of one size, once
+    known: dict[tuple[Modality, MediaSize], Expansion] = {}  # one entry for each size
     expansions: list[Expansion] = []
     length = 0
     for modality, size in _counted(family, items):
@@ -109,18 +109,20 @@ def _check_length(length: int) -> None:
 
 
 def _check_embeds(token_ids: list[int], items: Sequence[PlacedItem]) -> None:
-    """Refuse a text with a token that takes embeddings: SGLang takes it for one of an item."""
+    """Refuse a text that contains a token of an item: SGLang would give it embeddings."""
     ranges = [one for item in items for one in item.embeds]
     tokens = {token_ids[start] for start, _ in ranges}
     if sum(map(token_ids.count, tokens)) > sum(end - start for start, end in ranges):
-        raise InputValueError("the text has a token that the engine takes for one of an image")
+        raise InputValueError(
+            "the text contains a token that the engine would read as part of an image"
+        )
 
 
 def _options_of(modality: Modality, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the options without the objects of other modalities, and without an empty one."""
+    """Return the options without the objects of other modalities and without empty objects."""
     own = options.get(SCOPES[modality])
     if own is not None and not isinstance(own, dict):
-        raise InputValueError(f"{SCOPES[modality]} of mm_processor_kwargs is an object")
+        raise InputValueError(f"{SCOPES[modality]} of mm_processor_kwargs must be an object")
     others = {name: one for name, one in options.items() if name not in SCOPES.values()}
     return {**others, SCOPES[modality]: own} if own else others
 
@@ -134,7 +136,7 @@ def _place(modality: Modality, start: int, expansion: Expansion) -> PlacedItem:
 
 
 def _matches(family: Family, token_ids: list[int], modalities: Sequence[Modality]) -> list[_Match]:
-    """Return the placeholder of each item, in the order of the prompt."""
+    """Match each placeholder of the prompt with its item, in the order of the prompt."""
     placeholders = family.placeholders()
     found: list[_Match] = []
     after: dict[Modality, int] = dict.fromkeys(modalities, 0)
@@ -158,7 +160,7 @@ def _matches(family: Family, token_ids: list[int], modalities: Sequence[Modality
 
 
 def _find(token_ids: list[int], target: list[int], start: int) -> int | None:
-    """Return the first position of a list of ids from `start` on."""
+    """Return the first position, from `start` on, at which a list of ids occurs."""
     while target:
         try:
             start = token_ids.index(target[0], start)

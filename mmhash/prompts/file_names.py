@@ -1,4 +1,4 @@
-"""vLLM's own names of images, by their files: it computes them if a request names none."""
+"""The names that vLLM gives to images whose request has no uuid: hashes of their files."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from mmhash.prompts.headers import ImageHeader
 
 
 class FileNaming(NamedTuple):
-    """What names an image of a request beside its file."""
+    """All that counts in an image's name, apart from its file."""
 
     release: str
     model_id: str
@@ -18,7 +18,7 @@ class FileNaming(NamedTuple):
     """The request's `mm_processor_kwargs` and `media_io_kwargs`, as JSON."""
 
     def name(self, file: bytes | bytearray | memoryview, header: ImageHeader) -> str | None:
-        """Return the name of an image; None if it depends on more than is known."""
+        """Return the name of an image, or None if the name depends on the decoded pixels."""
         if header.is_rgb is None:
             return None
         processing, media_io = msgspec.json.decode(self.options)

@@ -1,4 +1,4 @@
-"""The parsed files of a model's directory, whose members are checked when they are read."""
+"""The parsed files of a model's directory. Reading a member checks its type."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ _MAX_NUMBER = 1 << 53
 
 
 class UnknownModelError(InputValueError):
-    """A model's files ask for something that no family here is known to do."""
+    """No family can plan the model that these files describe."""
 
 
 class Section:
-    """A JSON object of a model's file, whose members are read with their types checked."""
+    """A JSON object from a model's file. Reading a member checks its type."""
 
     def __init__(self, where: str, values: dict[str, Any]) -> None:
         self.where = where
@@ -29,29 +29,29 @@ class Section:
         return self.values.get(name) is not None
 
     def get(self, name: str, kind: type[T], default: T | None = None) -> T:
-        """Return a member of a type; a missing one without a default is an UnknownModelError."""
+        """Return a member of this type, or the default; without either, raise UnknownModelError."""
         value = self.values.get(name)
         if value is None:
             if default is None:
                 raise UnknownModelError(f"{self.where} has no {name}")
             return default
-        # Processors compute with floats, in which larger numbers and NaN are not what they say.
+        # Processors compute with floats, which cannot represent larger integers exactly.
         if type(value) in {int, float} and not abs(value) <= _MAX_NUMBER:
-            raise UnknownModelError(f"{name} in {self.where} is a number of at most 2**53")
+            raise UnknownModelError(f"{name} in {self.where} must be a number of at most 2**53")
         if kind is float and type(value) is int:
             value = float(value)
         if type(value) is not kind:
-            raise UnknownModelError(f"{name} in {self.where} is a {kind.__name__}")
+            raise UnknownModelError(f"{name} in {self.where} must be a {kind.__name__}")
         return value
 
     def section(self, name: str) -> "Section":
-        """Return a member that is an object; a missing one is empty."""
+        """Return a member that is an object, or an empty section if there is none."""
         return Section(f"{self.where}: {name}", self.get(name, dict, {}))
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """The parsed files; a file that the directory does not have is an empty section."""
+    """The parsed files of a model. A missing file is an empty section."""
 
     config: Section
     """config.json"""
@@ -66,14 +66,14 @@ class ModelFiles:
     tokenizer: Section
     """tokenizer_config.json"""
     token_id: Callable[[str], int]
-    """Return the id of a token's text; one that the tokenizer lacks is an UnknownModelError."""
+    """Return the id of a token's text. Raise UnknownModelError if the tokenizer lacks the token."""
     encode: Callable[[str], list[int]]
     """Return the ids of a text without special tokens around it."""
     engine: str = ""
-    """The name of the engine that a plan is for, because engines resize and count differently."""
+    """The name of the engine to plan for: engines resize images and count tokens differently."""
     release: str = ""
     """Its release."""
     model_processor: "ModelProcessor | None" = None
     """The model's own processor, in a helper process."""
     unchecked: bool = False
-    """The operator plans a model whose engine is not known to count as its processor does."""
+    """The operator allows plans although nobody has compared the processor with the engine."""

@@ -1,4 +1,4 @@
-"""The files of a model's directory, read and parsed. They are the operator's, and trusted."""
+"""Read the files of a model's directory. They belong to the operator, so they are trusted."""
 
 import json
 from collections.abc import Iterator
@@ -16,25 +16,25 @@ _SPECIAL_TOKENS = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 
 
 class ModelDirectory(NamedTuple):
-    """A model's files, its encoder of texts and its templates."""
+    """A model's parsed files, its text encoder and its templates."""
 
     files: ModelFiles
     encoder: TextEncoder
     templates: dict[str, str]
-    """By name; "default" is used unless a request has tools and there is a "tool_use"."""
+    """By name: "tool_use", if there is one, for requests with tools, "default" for all others."""
     tool_templates: dict[str, str]
-    """The same of the tokenizer only: vLLM takes these for requests with tools."""
+    """The templates in the tokenizer's config only: vLLM uses these for requests with tools."""
     special_tokens: dict[str, str]
-    """Texts that templates read by names such as bos_token."""
+    """The tokens that templates read by name, such as bos_token."""
 
 
 def read_directory(
     directory: Path, *, unchecked: bool = False, trust_remote_code: bool = False
 ) -> ModelDirectory:
-    """Read a model's directory; a file that is missing or wrong is an UnknownModelError."""
+    """Read a model's directory. Raise UnknownModelError if a file is missing or wrong."""
     if not directory.is_dir():
         raise UnknownModelError(
-            f"{directory} is not a directory: download the model and give its directory"
+            f"{directory} is not a directory: download the model, and pass its directory"
         )
     config = _read_section(directory, "config.json", required=True)
     tokenizer_config = _read_section(directory, "tokenizer_config.json")
@@ -88,17 +88,19 @@ def _read_special_tokens(directory: Path, config: Section) -> dict[str, str]:
             value = value.get("content")
         if isinstance(value, str):
             found[name] = value
-    # transformers 5 also offers the tokens that a multimodal model names itself.
+    # transformers 5 also offers the extra tokens of a multimodal model.
     extra = config.values.get("extra_special_tokens")
     if isinstance(extra, dict):
         if extra.keys() & OWN_ARGUMENTS:
-            raise UnknownModelError("a token has the name of an argument of chat templates")
+            raise UnknownModelError(
+                "a special token has the name of a variable that chat templates use"
+            )
         found |= {name: value for name, value in extra.items() if isinstance(value, str)}
     return found
 
 
 def _file_templates(directory: Path) -> Iterator[tuple[str, str]]:
-    """Yield the templates that are files: the default one, and those of the folder beside it."""
+    """Yield the templates stored as files: the default one, and those in the folder beside it."""
     folder = directory / "additional_chat_templates"
     if folder.is_dir():
         for path in sorted(folder.glob("*.jinja")):
@@ -124,11 +126,11 @@ def _read_tokenizer(directory: Path) -> Tokenizer:
     data = _read_file(directory / "tokenizer.json")
     try:
         tokenizer = Tokenizer.from_buffer(data)
-    except BaseException as error:  # the package raises plain Exception, and panics
+    except BaseException as error:  # tokenizers raises plain Exception, and panics
         if not (isinstance(error, Exception) or is_panic(error)):
             raise
         raise UnknownModelError(f"tokenizer.json is not usable: {str(error)[:200]}") from error
-    # A file may ask for both, and no engine lets it.
+    # A file may ask for truncation or padding; engines ignore both.
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer

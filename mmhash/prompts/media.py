@@ -1,4 +1,4 @@
-"""Media of a request: its size and its key, from bytes in the request or from the caller."""
+"""The size and key of each of a request's media, from bytes in the request or from the caller."""
 
 from collections.abc import Callable, Mapping
 from io import BufferedReader, BytesIO
@@ -17,28 +17,28 @@ from mmhash.requests import EngineRequest, MediaSource
 
 
 class Media(NamedTuple):
-    """The size and key of an item that the caller knows, such as one behind a URL."""
+    """An item's size and key, supplied by the caller: for example, of an image behind a URL."""
 
     size: MediaSize
     key: Digest
     exif_orientation: int = 1
-    """The orientation of an image whose key is that of its pixels."""
+    """The EXIF orientation of an image, if `key` covers its pixels."""
     file_digest: Digest | None = None
-    """The BLAKE3 digest of an image's file, by which a server in Rust names it."""
+    """The BLAKE3 digest of an image's file: SGLang's Rust server names the image by it."""
     engine_name: str | None = None
     """vLLM's own name of an image, if it is known."""
 
 
 KnownMedia = Mapping[str, Media] | Callable[[str], Media | None]
-"""Media by URL, or a function that returns the media of a URL."""
+"""A mapping from URLs to media, or a function that returns the media of a URL."""
 
 
 class UnknownMediaError(InputValueError):
-    """Media is neither in the request nor known to the caller."""
+    """An item's content is not in the request, and the caller did not describe the item."""
 
 
 class MediaReader:
-    """The media of one request."""
+    """Reads the media of one request."""
 
     def __init__(
         self,
@@ -59,15 +59,15 @@ class MediaReader:
         self._read: dict[MediaSource, Media] = {}
 
     def read(self, source: MediaSource) -> Media:
-        """Return the size and key of media; what cannot be known is an UnknownMediaError."""
+        """Return an item's size and key. Raise UnknownMediaError if they cannot be known."""
         if source not in self._read:
             self._read[source] = self._find(source) or self._read_inline(source)
         return self._read[source]
 
     def _find(self, source: MediaSource) -> Media | None:
-        """Return what the caller knows of media."""
+        """Return what the caller knows about an item."""
         known = self._known
-        if not known:  # a long text would be made, and hashed as a name, for nothing
+        if not known:  # saves restoring and hashing a long text
             return None
         text = self._request.document.whole(source.text)
         found = known(text) if callable(known) else known.get(text)
@@ -77,9 +77,13 @@ class MediaReader:
 
     def _read_inline(self, source: MediaSource) -> Media:
         if source.modality != "image":
-            raise UnknownMediaError(f"give the size and key of this {source.modality} to plan()")
+            raise UnknownMediaError(
+                f"pass the size and key of this {source.modality} to plan() as media"
+            )
         if source.is_remote:
-            raise UnknownMediaError("give the sizes and keys of media behind URLs to plan()")
+            raise UnknownMediaError(
+                "pass the sizes and keys of media behind URLs to plan() as media"
+            )
         data = source.content()
         engine, release = self._request.engine.name, self._request.release
         header = read_size(data)
@@ -96,14 +100,14 @@ class MediaReader:
 
 
 def _check_media(media: Any, modality: Modality) -> None:
-    """Refuse media of the caller whose size or key cannot be."""
+    """Refuse an impossible size or key from the caller."""
     if not isinstance(media, Media):
-        raise InputTypeError(f"media holds Media, not {type(media).__name__}")
+        raise InputTypeError(f"media must hold Media, not {type(media).__name__}")
     size = media.size
     if not isinstance(size, MediaSize):
-        raise InputTypeError(f"size of a Media is a MediaSize, not {type(size).__name__}")
+        raise InputTypeError(f"the size of a Media must be a MediaSize, not {type(size).__name__}")
     if not isinstance(media.key, Digest):
-        raise InputTypeError(f"key of a Media is a Digest, not {type(media.key).__name__}")
+        raise InputTypeError(f"the key of a Media must be a Digest, not {type(media.key).__name__}")
     check_int("exif_orientation", media.exif_orientation, 1, 8)
     least_side = 0 if modality == "audio" else 1
     check_int("width", size.width, least_side)
@@ -113,6 +117,6 @@ def _check_media(media: Any, modality: Modality) -> None:
     if size.fps is not None:
         check_number("fps", size.fps)
     if not isinstance(size.times, tuple):
-        raise InputTypeError(f"times is a tuple, not {type(size.times).__name__}")
+        raise InputTypeError(f"times must be a tuple, not {type(size.times).__name__}")
     for time in size.times:
         check_number("a time", time)

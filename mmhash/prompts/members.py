@@ -1,4 +1,4 @@
-"""Members of a request, each read with its type checked: another one is an error that names it."""
+"""Read members of a request. A member of the wrong type is an error that names it."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -8,41 +8,41 @@ from mmhash.requests import UnplannedError
 
 
 def refuse(members: Mapping[str, Any], name: str) -> None:
-    """Refuse a request whose prompt or keys depend on a member that no plan reads."""
+    """Refuse a request with this member, which changes the prompt or keys without a plan for it."""
     if members.get(name) is not None:
         raise UnplannedError(f"no plan for a request with {name}")
 
 
 def read_object(members: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return a member that is an object; a missing one is empty."""
+    """Return a member that is an object, or an empty object if it is missing."""
     value = members.get(name)
     if value is not None and not isinstance(value, dict):
-        raise InputValueError(f"{name} is an object")
+        raise InputValueError(f"{name} must be an object")
     return value or {}
 
 
 def read_text(members: Mapping[str, Any], name: str) -> str | None:
-    """Return a member that is a text; an empty one counts as none."""
+    """Return a member that is a text, or None if it is missing or empty."""
     value = members.get(name)
     if value is not None and not isinstance(value, str):
-        raise InputValueError(f"{name} of a request is a text")
+        raise InputValueError(f"{name} of a request must be a text")
     return value or None
 
 
 def read_switch(members: Mapping[str, Any], name: str, *, default: bool) -> bool:
-    """Return a member that is true or false: vLLM also takes texts and numbers for these."""
+    """Return a member that is true or false. Texts and numbers, which vLLM accepts, are refused."""
     value = members.get(name, default)
     if not isinstance(value, bool):
-        raise InputValueError(f"{name} is true or false")
+        raise InputValueError(f"{name} must be true or false")
     return value
 
 
 def read_template_kwargs(body: Mapping[str, Any], refused: Collection[str]) -> dict[str, Any]:
-    """Return the variables that a request gives to the chat template, none of them `refused`."""
+    """Return the variables that a request gives to the chat template. Refuse those in `refused`."""
     given = body.get("chat_template_kwargs") or {}
     if not isinstance(given, dict) or not given.keys().isdisjoint(refused):
         raise InputValueError(
-            "chat_template_kwargs is an object without a template, messages and tools of its own"
+            "chat_template_kwargs must be an object without chat_template, messages and tools"
         )
     return given
 
@@ -50,7 +50,7 @@ def read_template_kwargs(body: Mapping[str, Any], refused: Collection[str]) -> d
 def completion_prompts(
     body: Mapping[str, Any], encode: Callable[[str], list[int]]
 ) -> list[list[int]]:
-    """Return the ids of each prompt of a completion: a text, token ids, or a list of either."""
+    """Return the ids of each prompt of a completion: one text, token ids, or a list of these."""
     prompt = body.get("prompt")
     if isinstance(prompt, list) and prompt and all(isinstance(one, str) for one in prompt):
         return [encode(one) for one in prompt]
@@ -60,7 +60,7 @@ def completion_prompts(
 
 
 def check_ids(name: str, value: Any) -> list[int]:
-    """Return a list of token ids; anything else is an error."""
+    """Return the value if it is a list of token ids. Raise if it is not."""
     if not isinstance(value, list) or not all(type(one) is int for one in value):
-        raise InputValueError(f"{name} is a text or a list of token ids, for one prompt")
+        raise InputValueError(f"{name} must be a text or a list of token ids, for one prompt")
     return value

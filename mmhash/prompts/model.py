@@ -22,12 +22,12 @@ from mmhash.prompts.planning import open_document, open_plan
 from mmhash.prompts.templates import MAX_TEXT, ChatTemplate
 from mmhash.requests import form_of_path
 
-# Templates that are not the model's own come from the operator, who has few.
+# Templates beyond the model's own come from the operator, who has only a few.
 _MAX_TEMPLATES = 8
 
 
 class Model:
-    """A model's files, by which prompts are planned. Threads may share it."""
+    """A model whose prompts can be planned. Threads may share it."""
 
     def __init__(self, directory: ModelDirectory) -> None:
         self._directory = directory
@@ -43,16 +43,16 @@ class Model:
     def load(
         cls, directory: str | Path, *, unchecked: bool = False, trust_remote_code: bool = False
     ) -> "Model":
-        """Read a model's directory; a model that cannot be planned is an UnknownModelError.
+        """Read a model's directory. Raise UnknownModelError if mmhash cannot plan the model.
 
         Args:
             directory: The directory with `config.json` and `tokenizer.json`.
-            unchecked: Plan a model although its engine may count otherwise than its processor.
-            trust_remote_code: Run the program of its processor that is in the directory.
+            unchecked: Plan the model even if nobody has compared its processor with the engine.
+            trust_remote_code: Run the processor's code from the model's directory.
         """
         if not isinstance(directory, (str, os.PathLike)):
             kind = type(directory).__name__
-            raise InputTypeError(f"directory is a str or a pathlib.Path, not {kind}")
+            raise InputTypeError(f"directory must be a str or a pathlib.Path, not {kind}")
         return cls(
             read_directory(
                 Path(directory), unchecked=unchecked, trust_remote_code=trust_remote_code
@@ -84,30 +84,30 @@ class Model:
         """Return the plan of a request for an engine.
 
         Args:
-            request: A request for an engine, of any of the forms in `mmhash.requests.PATHS`.
+            request: A request for an engine, in any form of `mmhash.requests.PATHS`.
             engine: The engine and its release, such as `"vllm@0.32.0"`.
             path: The path that the request is for, such as `"/generate"`. Without it, a request
                 with `messages` is a chat, one with `prompt` a completion, one with `input` a
                 Responses request, any other native.
-            block_size: The tokens of a block or page; by default 16 for vLLM and 1 for SGLang.
+            block_size: The tokens of a block or page: 16 for vLLM and 1 for SGLang by default.
             block_algorithm: vLLM's `--prefix-caching-hash-algo`.
-            seed: The PYTHONHASHSEED of vLLM.
+            seed: vLLM's PYTHONHASHSEED.
             lora: The name of a LoRA adapter.
-            lora_path: Its path, which vLLM binds from 0.31 on.
-            lookahead: The number of tokens after a block that vLLM counts to it.
-            of: `"pixels"` names images in the request by their pixels.
-            hashes: `"engine"` for images that vLLM names itself, by their files: the request is not
-                changed. It needs `model_id`; where the name is not known, keys are put in.
+            lora_path: The adapter's path, which counts in block keys from vLLM 0.31 on.
+            lookahead: How many tokens after a block vLLM includes in its key.
+            of: `"pixels"` keys the request's images by their decoded pixels.
+            hashes: `"engine"` uses vLLM's own names of images and leaves the request unchanged.
+            Needs `model_id`. If a name cannot be computed, the request gets keys.
             tenant: 32 secret bytes, as in `key()`.
-            media: The sizes and keys of media by URL, or a function from a URL to them.
-            model_id: The engine's name of the model: its directory, or its name on the Hub. It
-                counts in vLLM's own names, and if the request has processor options.
-            chat_template: The template that the engine was started with, if it is not the model's.
+            media: The sizes and keys of media by URL, or a function that returns them for a URL.
+            model_id: The engine's name of the model: its directory, or its name on the Hub. The
+            name counts in vLLM's own names, and in requests with processor options.
+            chat_template: The engine's chat template, if it differs from the model's own.
             content_format: The form of messages' contents that vLLM was started with.
-            mm_hasher_algorithm: vLLM's `--mm-hasher-algorithm`, until 0.28 its variable
-                VLLM_MM_HASHER_ALGORITHM: the hash of a uuid and the request's processor options.
+            mm_hasher_algorithm: vLLM's `--mm-hasher-algorithm` (until 0.28 the variable
+            VLLM_MM_HASHER_ALGORITHM), which hashes a uuid with the request's processor options.
             server: `"mmhash"` for SGLang with our plugin (MMHASH_PLUGIN=keys), which names an image
-                by the key of its file. `"rust"` for SGLANG_RUST_SERVER=1: by the file's digest.
+            by the key of its file. `"rust"` for SGLANG_RUST_SERVER=1, which uses the file's digest.
         """
         found, release = registry.find(engine)
         options = PlanOptions(
@@ -137,32 +137,32 @@ class Model:
 
     @property
     def special_tokens(self) -> dict[str, str]:
-        """The texts of named tokens, which templates read."""
+        """The texts of the tokens that templates read by name."""
         return self._directory.special_tokens
 
     @property
     def has_known_expressions(self) -> bool:
-        """True if a short text takes a short time: the tokenizer's expressions are known."""
+        """True if encoding a short text is fast, because the tokenizer's expressions are known."""
         return self._directory.encoder.has_known_expressions
 
     @property
     def max_model_len(self) -> int:
-        """The most tokens that the model's configuration allows."""
+        """The largest number of tokens that the model's configuration allows."""
         config = self.files.config
         text = config.section("text_config")
         holder = text if "max_position_embeddings" in text else config
         return holder.get("max_position_embeddings", int)
 
     def token_text(self, token_id: int) -> str | None:
-        """Return the text of a token as the tokenizer spells it; None for an unknown one."""
+        """Return a token's text as the tokenizer spells it, or None if the token is unknown."""
         return self._directory.encoder.token_text(token_id)
 
     def placeholders(self) -> Mapping[Modality, Placeholder]:
-        """Return the placeholder of each modality that the model takes."""
+        """Return the placeholder of each modality that the model supports."""
         return self._placeholders
 
     def family(self, engine: str, release: str) -> Family:
-        """Return the model's family with its settings for a release of an engine."""
+        """Return the model's family, configured for a release of an engine."""
         with self._lock:
             family = self._families.get((engine, release))
             if family is None:
@@ -171,14 +171,14 @@ class Model:
             return family
 
     def takes_hashes(self, engine: str, release: str) -> bool:
-        """Return True if the engine names items of its native requests by a caller's hashes.
+        """Return True if the engine accepts a caller's hashes for items of native requests.
 
-        A model that cannot be planned for the engine is an UnknownModelError.
+        Raise UnknownModelError if the model cannot be planned for the engine.
         """
         return self.family(engine, release).takes_hashes()
 
     def template(self, source: str | None, *, with_tools: bool) -> ChatTemplate:
-        """Return the template with this source, or the model's own, compiled once."""
+        """Return the template with this source, or the model's own. Each is compiled once."""
         if source is None:
             source = self._own_template(with_tools=with_tools)
         with self._lock:
@@ -197,7 +197,7 @@ class Model:
         source = named.get("tool_use") if with_tools else None
         source = source or named.get("default")
         if source is None:
-            raise UnknownModelError("the model has no chat template: give it as chat_template")
+            raise UnknownModelError("the model has no chat template: pass one as chat_template")
         return source
 
     def forget_texts(self) -> None:
@@ -207,9 +207,9 @@ class Model:
     def encode(
         self, text: str, *, add_special_tokens: bool, tenant: bytes | None = None
     ) -> list[int]:
-        """Return the token ids of a text of a tenant."""
+        """Return the token ids of a tenant's text."""
         if len(check_str("text", text)) > MAX_TEXT:
-            raise LimitError(f"the text of a prompt has at most {MAX_TEXT} characters")
+            raise LimitError(f"the text of a prompt must have at most {MAX_TEXT} characters")
         return self._directory.encoder.encode(
             text, add_special_tokens=add_special_tokens, tenant=tenant
         )

@@ -1,4 +1,4 @@
-"""The settings of an engine that a plan depends on, and those of its keys."""
+"""The options of a plan: how the engine was started, and how its items are keyed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from mmhash.prompts.media import KnownMedia
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
-    """The options of `Model.plan`, which has their descriptions."""
+    """The options of a plan; `Model.plan` describes each."""
 
     block_size: int | None = None
     block_algorithm: str | None = None
@@ -37,11 +37,11 @@ class PlanOptions:
         for name in ("lora_path", "model_id", "chat_template"):
             check_optional_text(name, getattr(self, name))
         if self.tenant is not None:
-            tenant_key(self.tenant)  # raises for one that cannot be
+            tenant_key(self.tenant)  # raises if it is malformed
         if not (self.media is None or isinstance(self.media, Mapping) or callable(self.media)):
             kind = type(self.media).__name__
             raise InputTypeError(
-                f"media is a mapping from URLs to Media, or a function, not {kind}"
+                f"media must be a mapping from URLs to Media, or a function, not {kind}"
             )
         check_choice("of", self.of, "bytes", "pixels")
         check_choice("hashes", self.hashes, "key", "engine")

@@ -1,4 +1,4 @@
-"""A plan: a prompt as an engine will see it."""
+"""A plan describes a prompt as an engine will see it."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,25 +13,25 @@ from mmhash.requests import EngineRequest
 
 @dataclass(frozen=True, slots=True)
 class PlannedItem:
-    """An item of a prompt; ranges are [start, end) of the plan's token ids."""
+    """An item of a prompt. Ranges are [start, end) in the plan's token ids."""
 
     modality: Modality
     key: Digest
-    """The key that names the item to the engine, options included."""
+    """The key that names the item to the engine, with the request's options in it."""
     fields: RequestFields
-    """The engine's fields for this key."""
+    """The fields that carry this key to the engine."""
     size: MediaSize
     grid: tuple[int, ...] | None
     """The item's grid of patches, if the model's processor returns one."""
     start: int
     end: int
     embeds: list[tuple[int, int]]
-    """The ranges that take embeddings: the others are tokens of structure."""
+    """The ranges that take embeddings. The item's other tokens only mark its structure."""
     engine_name: str | None = None
-    """The engine's own name of the item, if `hashes="engine"` asked for it and it is known."""
+    """The engine's own name of the item, if it is known and `hashes="engine"` asked for it."""
 
     def payload(self) -> dict[str, Any]:
-        """Return its size and place as JSON has them."""
+        """Return the item's size and place as JSON members."""
         return {
             "modality": self.modality,
             "width": self.size.width,
@@ -45,23 +45,23 @@ class PlannedItem:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Plan:
-    """The ids of a prompt, its items, and the keys of its blocks.
+    """The token ids of a prompt, its items, and the keys of its blocks.
 
-    A batch of completions has those of its prompts one after another.
+    In a plan for a batch of completions, the prompts follow one another.
     """
 
     token_ids: list[int]
     items: list[PlannedItem]
     spans: list[Span]
-    """The ranges that the engine identifies by an item, in the order of the prompt."""
+    """The ranges that the engine names by an item, in the order of the prompt."""
     blocks: list[str]
-    """The keys of whole blocks. They end before an item whose hash the request cannot carry."""
+    """The keys of whole blocks, up to the first item whose hash the request cannot carry."""
     event_ids: list[int]
-    """The same, as the engine's KV events have them."""
+    """The ids of these blocks in the engine's KV events."""
     annotated: EngineRequest = field(compare=False)
     """The request with the hashes of its items."""
     lengths: list[int]
-    """How many of the ids each prompt has: one number, but in a batch."""
+    """The number of token ids of each prompt; only a batch has several."""
 
     def __repr__(self) -> str:
         return (
@@ -76,7 +76,7 @@ class Plan:
         return parsed
 
     def payload(self, items: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return the plan as JSON has it, with the items as the caller writes them."""
+        """Return the plan as JSON members. The caller passes the items in its own form."""
         return {
             "token_ids": self.token_ids,
             "lengths": self.lengths,
@@ -88,7 +88,7 @@ class Plan:
 
 
 def join_plans(plans: list[Plan]) -> Plan:
-    """Return the plan of a batch, from those of its prompts, which have no items."""
+    """Join the plans of a batch's prompts, which have no items."""
     return Plan(
         [one for plan in plans for one in plan.token_ids],
         [],

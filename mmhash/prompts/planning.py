@@ -1,4 +1,4 @@
-"""The steps of a plan: media, ids, placeholders, keys, blocks."""
+"""The steps of planning: read media, encode, expand placeholders, name items, name blocks."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
     from mmhash.prompts.model import Model
 
 MAX_REQUEST = 256 << 20
-"""The bytes of the largest request."""
+"""The size of the largest request, in bytes."""
 
 MAX_ITEMS = 1024
 
-# The defaults of the engines; vLLM's on a CPU is 128.
+# The engines' defaults. On a CPU, vLLM's is 128.
 BLOCK_SIZES = {"vllm": 16, "sglang": 1}
 
 
 class _Rules(Protocol):
-    """An engine's own rules: its ids before expansion, and the ranges that it names by an item."""
+    """An engine's rules: how it builds a prompt, and which ranges it names by an item."""
 
     def prompts(
         self, model: "Model", request: EngineRequest, release: str, options: PlanOptions
@@ -57,28 +57,28 @@ class _Rules(Protocol):
         """Return the ids of each prompt before its placeholders are expanded."""
 
     def ranges(self, item: PlacedItem) -> list[tuple[int, int]]:
-        """Return the ranges of the prompt that are named by the item."""
+        """Return the ranges of the prompt that the engine names by the item."""
 
 
 _RULES: dict[str, _Rules] = {"vllm": vllm_prompts, "sglang": sglang_prompts}
 
 
 class _Named(NamedTuple):
-    """An item's key with its options, and the key by which the engine names blocks."""
+    """An item's key as the request carries it, and as the engine uses it in block keys."""
 
     key: Digest
     block_key: Digest
 
 
 class OpenedPlan(NamedTuple):
-    """A request that is read, and waits for the sizes and keys of its media."""
+    """A parsed request that still needs the sizes and keys of its media."""
 
     model: "Model"
     request: EngineRequest
 
     @property
     def sources(self) -> list[MediaSource]:
-        """The media of the request, in its order."""
+        """The media of the request, in order."""
         return [place.source for place in self.request.places]
 
     @property
@@ -87,7 +87,7 @@ class OpenedPlan(NamedTuple):
         return str(self.model.files.config.values.get("model_type"))
 
     def file_naming(self, options: PlanOptions) -> FileNaming | None:
-        """Return how the engine itself names the images; None if that is not asked or known."""
+        """Return how the engine names images itself, or None if that is unwanted or unknown."""
         request = self.request
         is_asked = options.hashes == "engine" and options.tenant is None and options.of == "bytes"
         if not (is_asked and request.engine.name == "vllm" and options.model_id is not None):
@@ -99,7 +99,7 @@ class OpenedPlan(NamedTuple):
         return FileNaming(request.release, options.model_id, options.mm_hasher_algorithm, given)
 
     def questions(self, media: Mapping[MediaSource, Media]) -> list[Question]:
-        """Return what the model's processor has to be asked before this can be planned."""
+        """Return the questions for the model's processor that must be answered first."""
         return questions(
             self.model.family(self.request.engine.name, self.request.release),
             [(source.modality, media[source].size) for source in self.sources],
@@ -107,7 +107,7 @@ class OpenedPlan(NamedTuple):
         )
 
     def plan(self, options: PlanOptions, media: Mapping[MediaSource, Media] | None = None) -> Plan:
-        """Return the plan; media that the caller has not read are read from the request."""
+        """Return the plan. Read from the request those media that the caller has not read."""
         if media is None:
             reader = MediaReader(
                 self.request,
@@ -122,33 +122,33 @@ class OpenedPlan(NamedTuple):
 
 
 def open_plan(model: "Model", engine: Engine, release: str, document: Document) -> OpenedPlan:
-    """Read a request to plan; one that the engine may read in another way is an error."""
+    """Read a request to plan. Raise if the engine may read the request differently."""
     if engine.name not in _RULES:
-        raise InputValueError(f"no plans for {engine.name}: they are for {', '.join(_RULES)}")
+        raise InputValueError(f"no plans for {engine.name}: mmhash plans for {', '.join(_RULES)}")
     request = read_for(document, engine, release)
     if request.unclear is not None:
         raise UnplannedError(request.unclear)
     if len(request.places) > MAX_ITEMS:
-        raise InputValueError(f"a request has at most {MAX_ITEMS} items")
+        raise InputValueError(f"a request must have at most {MAX_ITEMS} items")
     return OpenedPlan(model, request)
 
 
 def open_document(request: Mapping[str, Any] | bytes | str, form: Form | None) -> Document:
-    """Return the document of a request, as Python has it or as JSON."""
+    """Return the document of a request that is a Python object or JSON."""
     if isinstance(request, Mapping):
         try:
-            request = json.dumps(request)  # spells numbers as most clients do
+            request = json.dumps(request)  # numbers are spelled as by most clients
         except (TypeError, ValueError, RecursionError) as error:
-            raise InputValueError(f"a request is a JSON object: {str(error)[:200]}") from error
+            raise InputValueError(f"a request must be a JSON object: {str(error)[:200]}") from error
     if not isinstance(request, (bytes, str)):
         kind = type(request).__name__
-        raise InputTypeError(f"a request is a dict, or its JSON as str or bytes, not {kind}")
+        raise InputTypeError(f"a request must be a dict, or JSON as str or bytes, not {kind}")
     try:
         text = request.encode() if isinstance(request, str) else request
     except UnicodeEncodeError as error:
         raise RequestError("is not UTF-8 text") from error
     if len(text) > MAX_REQUEST:
-        raise LimitError(f"a request has at most {MAX_REQUEST} bytes")
+        raise LimitError(f"a request must have at most {MAX_REQUEST} bytes")
     return Document(text, form)
 
 
@@ -234,7 +234,7 @@ def _plan_prompt(
 def _name_blocks(
     opened: OpenedPlan, token_ids: list[int], spans: list[Span], options: PlanOptions
 ) -> BlockList:
-    """Return the keys of the whole blocks of a prompt, or of its beginning."""
+    """Return the keys of the whole blocks of a prompt, or of a prefix."""
     request = opened.request
     block_size = options.block_size or BLOCK_SIZES[request.engine.name]
     prompt = Prompt(
@@ -251,30 +251,30 @@ def _name_blocks(
     )
     keys, event_ids = request.engine.prompt_blocks(prompt, request.release)
     whole = len(token_ids) // block_size
-    # SGLang names a page that is not full too, and does not cache it.
+    # SGLang also names a page that is not full, but does not cache it.
     return BlockList(keys[:whole], event_ids[:whole])
 
 
 def _name_files(opened: OpenedPlan, media: Sequence[Media], server: Server) -> list[_Named]:
     """Return each image's key, and the name that the server gives to its file.
 
-    The server in Rust names a file by its digest, the plugin by its key, which is no tenant's.
+    The Rust server names a file by its digest, the plugin by its key without a tenant.
     """
     if media and server == "rust" and opened.request.document.form != "generate":
-        raise InputValueError("SGLang's server in Rust takes images in /generate only")
+        raise InputValueError("SGLang's Rust server takes images in /generate only")
     named = []
     for one in media:
         file = one.file_digest
         if file is None or file.algorithm != "blake3":
             raise InputValueError(
-                "SGLang's server hashes the file: give its BLAKE3 digest as file_digest"
+                "SGLang's server hashes the file: pass its BLAKE3 digest as file_digest"
             )
         named.append(_Named(one.key, frame("bytes", "", (), file) if server == "mmhash" else file))
     return named
 
 
 def _name_items(opened: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> list[_Named]:
-    """Return each item's key as the request carries it, and as the engine's blocks have it."""
+    """Return each item's key as the request carries it, and as the engine's block keys use it."""
     request = opened.request
     keys = [
         request.engine.name_item(
@@ -289,7 +289,7 @@ def _name_items(opened: OpenedPlan, media: Sequence[Media], options: PlanOptions
 
 
 def _block_keys(opened: OpenedPlan, keys: list[Digest], options: PlanOptions) -> list[Digest]:
-    """Return the items' keys as the engine's blocks have them."""
+    """Return the items' keys as the engine's block keys use them."""
     if not keys:
         return keys
     request, engine = opened.request, opened.request.engine
@@ -297,7 +297,7 @@ def _block_keys(opened: OpenedPlan, keys: list[Digest], options: PlanOptions) ->
     media_io = read_object(request.members, "media_io_kwargs")
     if engine.name != "vllm" or not (processing or media_io):
         return keys
-    # vLLM hashes a uuid with the options, and with its name of the model.
+    # vLLM hashes a uuid together with the options and its name of the model.
     if options.model_id is None:
         raise InputValueError(
             "the request has processor options, with which vLLM hashes its name of the model:"
@@ -324,7 +324,7 @@ def _block_keys(opened: OpenedPlan, keys: list[Digest], options: PlanOptions) ->
 
 
 def _fill(opened: OpenedPlan, items: Sequence[PlannedItem]) -> bool:
-    """Put the hashes into the request; return True if the engine names blocks by them."""
+    """Put the hashes into the request. Return True if the engine names blocks by them."""
     request = opened.request
     if request.fields is None:
         return False

@@ -1,4 +1,4 @@
-"""Prompts as SGLang makes them of requests (0.5.23: serving_chat.py, jinja_template_utils.py)."""
+"""Build prompts as SGLang does (0.5.23: serving_chat.py, jinja_template_utils.py)."""
 
 import json
 import re
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mmhash.prompts.model import Model
     from mmhash.prompts.templates import ChatTemplate
 
-# The roles and members of a message that is not the user's.
+# The roles and members of messages that are not the user's.
 _ROLES = frozenset(
     "system assistant tool function developer latest_reminder root".split()  # noqa: SIM905
 )
@@ -35,15 +35,15 @@ _EFFORTS = frozenset("none minimal low medium high xhigh ultra max".split())  # 
 _OPTIONS = frozenset(SGLANG_OPTIONS)
 _PART_OPTIONS = _OPTIONS | {"max_long_side_pixel"}
 
-# A template with one of these words is of a model that reasons.
+# A template with one of these words belongs to a reasoning model.
 _OF_REASONING = re.compile("think|reason", re.IGNORECASE)
 
 _TYPES = frozenset("object array string number integer boolean null".split())  # noqa: SIM905
 
-# Members of a media object that are its content or identify it; "detail" has a default.
+# Members of a media object that are its content or identify it, and "detail", which has a default.
 _WITHOUT_OPTIONS = frozenset({"url", "content_hash", "detail"})
 
-# BASE:ADAPTER; a server's name has no colon, except that of an object store's URI.
+# BASE:ADAPTER. A model's name has a colon only in an object store's URI.
 _ADAPTER = re.compile(r":(?!//)")
 
 _MEMBERS = ("tool_call_id", "name", "phase", "reasoning_content", "tool_calls", "prefix")
@@ -52,10 +52,11 @@ _MEMBERS = ("tool_call_id", "name", "phase", "reasoning_content", "tool_calls", 
 def prompts(
     model: "Model", request: EngineRequest, release: str, options: PlanOptions
 ) -> list[list[int]]:
-    """Return the ids of each prompt before its placeholders are expanded."""
+    """Return the ids of each prompt before expansion."""
     body, form = request.members, request.document.form
-    # Pages are named with an adapter's id, which each server draws; a session adds its own tokens.
-    # The engine overlooks mm_processor_kwargs for the families that have plans.
+    # Each server draws an adapter's id at random, and names pages by it. A session adds its own
+    # tokens.
+    # SGLang ignores mm_processor_kwargs for the families that mmhash plans.
     for name in ("lora_path", "session_params", "mm_processor_kwargs"):
         refuse(body, name)
     encode = partial(model.encode, add_special_tokens=True, tenant=options.tenant)
@@ -67,7 +68,7 @@ def prompts(
         ids, text = body.get("input_ids"), body.get("text")
         if ids is None and isinstance(text, str):
             return [encode(text)]
-        if text is not None and request.places:  # ids come first, but not in every processor
+        if text is not None and request.places:  # ids win, but not in every processor
             raise UnplannedError("no plan for media beside both text and input_ids")
         return [check_ids("input_ids", ids)]
     return [_of_chat(model, request, release, options)]
@@ -87,9 +88,9 @@ def _of_chat(
     template = model.template(options.chat_template, with_tools=False)
     content_format = template.content_format("sglang", release)
     if request.places and content_format == "string":
-        raise InputValueError("the chat template takes texts only: SGLang leaves media out")
+        raise InputValueError("the chat template takes texts only, so SGLang drops media")
     if form == "messages" and body["thinks"] and _OF_REASONING.search(template.source):
-        raise UnplannedError("no plan for thinking: the server's parser of reasoning decides on it")
+        raise UnplannedError("no plan for thinking: it depends on the server's reasoning parser")
     messages = request.messages()
     if form != "chat" and (
         template.drops_inline_system or (form == "responses" and release == "0.5.20")
@@ -100,13 +101,13 @@ def _of_chat(
     if begun is not None:
         messages.pop()
         if not read_switch(body, "continue_final_message", default=False):
-            messages.append({"role": "user", "content": begun})  # the last is always the user's
+            messages.append({"role": "user", "content": begun})  # SGLang always ends with the user
             begun = None
     variables = model.special_tokens | template_variables(body)
     text = _render(template, messages, variables, _tools(body, release, form))
     if not begun:
         return model.encode(text, add_special_tokens=False, tenant=options.tenant)
-    # Without media the ids of the template's text are kept, and those of the beginning added.
+    # Without media, SGLang keeps the ids of the template's text and appends those of the beginning.
     is_one_text = request.places or release == "0.5.20" or model.encode("", add_special_tokens=True)
     return [
         one
@@ -121,7 +122,7 @@ def _render(
     variables: Mapping[str, Any],
     tools: list[dict[str, Any]] | None,
 ) -> str:
-    """Return the text of a conversation; some templates take tools without their wrapper."""
+    """Render a conversation. Some templates expect tools without their wrapper."""
     try:
         return template.render(messages, **variables, tools=tools)
     except TemplateRenderError:
@@ -131,14 +132,15 @@ def _render(
 
 
 def ranges(item: PlacedItem) -> list[tuple[int, int]]:
-    """Return the ranges of the item that take embeddings: SGLang pads only these."""
+    """Return the item's ranges that take embeddings. SGLang pads only these."""
     return item.embeds
 
 
 def has_media_options(request: EngineRequest) -> bool:
-    """Return True if media may have options: the plugin names it by these too, as it parsed them.
+    """Return True if media may have options.
 
-    So a plan for the plugin ends before such media.
+    The plugin names such media by its options as it parsed them, so a plan for the plugin ends
+    there.
     """
     if not _OPTIONS.isdisjoint(request.members):
         return True
@@ -148,9 +150,9 @@ def has_media_options(request: EngineRequest) -> bool:
 
 
 def _is_plain(part: dict[str, Any]) -> bool:
-    """Return True if a content part of a chat has no option, nor has its media."""
+    """Return True if neither a chat's content part nor its media has options."""
     media = part.get("image_url", {})
-    if isinstance(media, str):  # of a Responses request
+    if isinstance(media, str):  # in a Responses request
         media = {"url": media, "detail": part.get("detail")}
     detail = media.get("detail") or "auto"
     has_option = not (media.keys() <= _WITHOUT_OPTIONS and _PART_OPTIONS.isdisjoint(part))
@@ -160,23 +162,23 @@ def _is_plain(part: dict[str, Any]) -> bool:
 def conversation(
     messages: Sequence[Mapping[str, Any]], content_format: str
 ) -> list[dict[str, Any]]:
-    """Return the messages as the template gets them."""
+    """Return the messages as the template receives them."""
     made = [_message(message, content_format) for message in messages]
     _refuse_reordered(made)
     return made
 
 
 def _begun_message(messages: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return the text of the assistant's message at the end, None if there is none."""
+    """Return the text of the final message if it is the assistant's, otherwise None."""
     last = messages[-1] if messages else {}
     is_begun = last.get("role") == "assistant" and isinstance(last["content"], str)
     return str(last["content"]) if is_begun else None
 
 
 def _refuse_reordered(messages: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse results of tools in another order than their calls, if one has media.
+    """Refuse tool results in another order than their calls if a result has media.
 
-    The engine sorts them for some templates.
+    SGLang sorts the results for some templates.
     """
     called: list[Any] = []
     run: list[Mapping[str, Any]] = []
@@ -188,7 +190,9 @@ def _refuse_reordered(messages: Sequence[Mapping[str, Any]]) -> None:
         in_order = [one for one in called if one in answered]
         is_sorted = in_order == answered or sorted(map(str, in_order)) != sorted(map(str, answered))
         if not is_sorted and any(map(_has_media, run)):
-            raise UnplannedError("no plan for results in another order than their calls")
+            raise UnplannedError(
+                "no plan for tool results with media in another order than their calls"
+            )
         calls = message.get("tool_calls")
         called = [call["id"] for call in calls] if isinstance(calls, list) else []
         run = []
@@ -204,7 +208,7 @@ def _has_media(message: Mapping[str, Any]) -> bool:
 def _with_system_first(
     messages: Sequence[dict[str, Any]], form: str, *, leading: bool
 ) -> list[dict[str, Any]]:
-    """Return the messages with one system message, for a template that takes no other."""
+    """Return the messages with a single system message, for templates that take only one."""
     system = [one["content"] for one in messages if one["role"] == "system"]
     others = [one for one in messages if one["role"] != "system"]
     texts: list[str] = []
@@ -220,23 +224,23 @@ def _with_system_first(
 
 
 def _tools(body: Mapping[str, Any], release: str, form: str) -> list[dict[str, Any]] | None:
-    """Return the tools that the template gets; the engine mends the schemas that it checks."""
+    """Return the tools for the template. SGLang corrects the schemas that it checks."""
     tools, choice = body.get("tools"), body.get("tool_choice")
     if tools is not None and not (
         isinstance(tools, list)
         and all(isinstance(one, dict) and isinstance(one.get("function"), dict) for one in tools)
     ):
-        raise InputValueError("tools is a list of objects, each with a function")
+        raise InputValueError("tools must be a list of objects, each with a function")
     if not tools or choice == "none":
         return None
     if not reads_every_form(release):
-        raise UnplannedError("tools are planned for SGLang 0.5.20 and 0.5.23")
+        raise UnplannedError("mmhash plans tools for SGLang 0.5.20 and 0.5.23 only")
     if isinstance(choice, dict):
         chosen = read_object(choice, "function").get("name")
         tools = [tool for tool in tools if tool["function"].get("name") == chosen]
     for tool in tools if form != "responses" else ():
         if _has_odd_type(tool["function"].get("parameters")):
-            raise UnplannedError("no plan for a tool whose schema has a type that JSON has not")
+            raise UnplannedError("no plan for a tool whose schema has a type that JSON lacks")
     return [_tool(tool, release) for tool in tools] or None
 
 
@@ -249,7 +253,7 @@ def _tool(tool: Mapping[str, Any], release: str) -> dict[str, Any]:
         made["defer_loading"] = deferred
     if release == "0.5.20":
         made["strict"] = bool(made["strict"])
-    else:  # in the order that the client sent
+    else:  # in the client's order
         names = [*(name for name in function if name in made), *names]
     unset = {name for name in ("strict", "defer_loading") if made[name] is None}
     shown = {name: made[name] for name in names if name not in unset}
@@ -257,7 +261,7 @@ def _tool(tool: Mapping[str, Any], release: str) -> dict[str, Any]:
 
 
 def _has_odd_type(schema: Any) -> bool:
-    """Return True if a schema has a type that the engine may mend, as it does with varchar."""
+    """Return True if a schema has a type that SGLang may correct, such as varchar."""
     if isinstance(schema, list):
         return any(map(_has_odd_type, schema))
     if not isinstance(schema, dict):
@@ -273,7 +277,7 @@ def _has_odd_type(schema: Any) -> bool:
 
 
 def template_variables(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the other variables of the template."""
+    """Return the template's other variables."""
     given = read_template_kwargs(body, OWN_ARGUMENTS)
     refuse(body, "chat_template")
     values = {name: value for name, value in given.items() if name not in NOT_PASSED}
@@ -286,7 +290,7 @@ def template_variables(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _reasoning(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the variables by which templates turn reasoning on or off."""
+    """Return the variables that turn reasoning on or off in templates."""
     asked = body.get("reasoning")
     effort = body.get("reasoning_effort")
     is_enabled = False
@@ -297,12 +301,12 @@ def _reasoning(body: Mapping[str, Any]) -> dict[str, Any]:
         enabled = asked.get("enabled")
         enabled = asked.get("enable") if enabled is None else enabled
         if not isinstance(enabled, bool | None):
-            raise InputValueError("enabled of reasoning is true or false")
+            raise InputValueError("enabled of reasoning must be true or false")
         is_enabled = bool(enabled)
     if effort is None:
         return {"thinking": True, "enable_thinking": True} if is_enabled else {}
     if not (effort in _EFFORTS if isinstance(effort, str) else type(effort) is float):
-        raise InputValueError("reasoning_effort is a known name or a number such as 0.5")
+        raise InputValueError("reasoning_effort must be a known name or a number such as 0.5")
     thinks = effort != "none"
     return {"reasoning_effort": effort, "thinking": thinks, "enable_thinking": thinks}
 
@@ -311,7 +315,7 @@ def _message(message: Mapping[str, Any], content_format: str) -> dict[str, Any]:
     made = _known_members(message)
     content = made["content"]
     if isinstance(content, list) and content_format == "openai":
-        made["content"] = made.pop("content")  # the last member, if a template shows them all
+        made["content"] = made.pop("content")  # last, for templates that print all members
     if content is None:
         made["content"] = ""
     elif isinstance(content, list):
@@ -328,10 +332,10 @@ def _message(message: Mapping[str, Any], content_format: str) -> dict[str, Any]:
 
 
 def _known_members(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the members that the engine's model of a message has; it drops others."""
+    """Return the members of a message that SGLang knows. SGLang drops all others."""
     role = message.get("role")
     if not isinstance(role, str):
-        raise InputValueError("each message has a role")
+        raise InputValueError("each message must have a role")
     content = message.get("content")
     if role == "user":
         return {"role": role, "content": content}
@@ -347,7 +351,7 @@ def _part(part: Any) -> dict[str, Any]:
     if isinstance(part, MediaPart):
         return {"type": part.modality}
     if not isinstance(part, dict):
-        raise InputValueError("a content part is an object")
+        raise InputValueError("a content part must be an object")
     if part.get("type") == "tool_reference" and isinstance(part.get("name"), str):
         return {"type": "tool_reference", "name": part["name"]}
     if part.get("type") in {"text", "input_text"} and isinstance(part.get("text"), str):
@@ -356,20 +360,20 @@ def _part(part: Any) -> dict[str, Any]:
 
 
 def _call(call: Any, *, parses: bool) -> dict[str, Any]:
-    """Return a tool call with the members that it has in the engine."""
+    """Return a tool call with the members that SGLang gives it."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or call.get("type", "function") != "function":
-        raise InputValueError("tool_calls are objects of type function")
+        raise InputValueError("tool_calls must be objects of type function")
     arguments, index = function.get("arguments"), call.get("index")
     if type(index) is not int and index is not None:
-        raise InputValueError("the index of a tool call is an integer")
+        raise InputValueError("the index of a tool call must be an integer")
     if parses and isinstance(arguments, str):
         try:
             arguments = json.loads(arguments, parse_int=_integer)
         except (ValueError, RecursionError):
             arguments = None
         if not isinstance(arguments, dict):
-            raise InputValueError("the arguments of a tool call are a JSON object")
+            raise InputValueError("the arguments of a tool call must be a JSON object")
     return {
         "id": call.get("id"),
         "index": index,
@@ -379,6 +383,6 @@ def _call(call: Any, *, parses: bool) -> dict[str, Any]:
 
 
 def _integer(text: str) -> int | float:
-    """Return a number as the engine's parser does: a float if 64 bits do not hold it."""
+    """Parse an integer as SGLang's parser does: as a float if it does not fit 64 bits."""
     number = int(text)
     return number if -(1 << 63) <= number < 1 << 64 else float(text)

@@ -1,4 +1,4 @@
-"""A model's chat template: parsed once, and rendered as transformers and the engines render it."""
+"""A model's chat template, parsed once and rendered as transformers and the engines render it."""
 
 import copy
 import json
@@ -20,24 +20,24 @@ from mmhash.prompts.files import UnknownModelError
 ContentFormat = Literal["string", "openai"]
 
 MAX_TEXT = 4 << 20
-"""The characters of the longest prompt: a million tokens of English."""
+"""The longest prompt in characters: about a million tokens of English."""
 
 OWN_ARGUMENTS = frozenset({"chat_template", "messages", "tools"})
-"""Variables that the engine sets: a request or a model's tokens with these names are refused."""
+"""Variables that the engine sets. Neither a request nor a special token may use these names."""
 
 NOT_PASSED = frozenset(
     "conversation chat_template tokenize padding truncation max_length return_tensors "  # noqa: SIM905
     "return_dict return_assistant_tokens_mask tokenizer_kwargs".split()
 )
-"""Arguments of transformers' apply_chat_template that it does not pass to a template."""
+"""Arguments of transformers' apply_chat_template that never reach the template."""
 
-# Marks the end of a message that is continued.
+# Marks the end of a message that the model is to continue.
 _TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 
-# The text by which a probe finds a message that a template shows.
+# The text that a probe looks for in a template's output.
 _SENTINEL = "__sglang_inline_system_sentinel__"
 
-# What foreign code can raise: everything that Python raises for a wrong value, or too deep a one.
+# What a template can raise: all of Python's errors for a wrong or too deeply nested value.
 _FAILURES = (
     TemplateError,
     ArithmeticError,
@@ -54,16 +54,16 @@ _FAILURES = (
 
 
 class TemplateRenderError(InputValueError):
-    """A chat template refuses a request, or fails at it."""
+    """A chat template refuses a request, or fails on it."""
 
 
 class _Generation(Extension):
-    """The tag `generation`, which marks what the assistant wrote. It changes no text."""
+    """The tag `generation`, which marks the assistant's text and renders nothing."""
 
     tags = {"generation"}  # noqa: RUF012
 
     def parse(self, parser: Parser) -> nodes.Node:
-        """Parse the tag as a call of a macro: assignments in it stay in it."""
+        """Parse the tag as a macro call, so that assignments inside stay local."""
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         call = self.call_method("_text_of")
@@ -110,7 +110,7 @@ _ENVIRONMENT = _new_environment()
 
 
 class _ContentLoops(NamedTuple):
-    """The loops over messages' contents that engines find in a template."""
+    """The loops over message contents that each engine finds in a template."""
 
     of_vllm: bool
     of_older_vllm: bool
@@ -119,7 +119,7 @@ class _ContentLoops(NamedTuple):
 
     @classmethod
     def find(cls, tree: nodes.Template) -> "_ContentLoops":
-        """Return those of a template."""
+        """Find these loops in a template."""
         return cls(
             iterates_content(tree, binds_parameters=True),
             iterates_content(tree, binds_parameters=False),
@@ -129,23 +129,24 @@ class _ContentLoops(NamedTuple):
 
 
 class ChatTemplate:
-    """A template with the variables that it reads. Threads may share it."""
+    """A compiled template. Threads may share it."""
 
     def __init__(self, source: str) -> None:
-        """Compile a template; a text that is no template is an UnknownModelError."""
+        """Compile a template. Raise UnknownModelError if the text is not a template."""
         self.source = source
         try:
             tree = _ENVIRONMENT.parse(source)
             self.variables = frozenset(meta.find_undeclared_variables(tree))
             self._content_loops = _ContentLoops.find(tree)
             self._template = _ENVIRONMENT.from_string(tree)
-            # Each rendering copies them; a plain dict is copied faster than jinja's chain of two.
+            # Every rendering copies the globals, and a plain dict copies faster than jinja's chain
+            # of two.
             self._template.globals = dict(self._template.globals)
         except _FAILURES as error:
             raise UnknownModelError(f"the chat template is not usable: {_reason(error)}") from error
 
     def content_format(self, engine: str, release: str) -> ContentFormat:
-        """Return the form of messages' contents that a release of vLLM or SGLang chooses."""
+        """Return the form of message contents that a release of vLLM or SGLang chooses."""
         loops = self._content_loops
         if engine != "sglang":
             found = loops.of_vllm if is_since(release, "0.30") else loops.of_older_vllm
@@ -157,18 +158,18 @@ class ChatTemplate:
 
     @cached_property
     def refuses_inline_system(self) -> bool:
-        """True if vLLM's probe of a template with a system message among the others fails."""
+        """True if the template fails on vLLM's probe: a system message after other messages."""
         return self._inline_system is None
 
     @cached_property
     def drops_inline_system(self) -> bool:
-        """True if the template fails with a system message among the others, or leaves it out."""
+        """True if the template fails on a system message after other messages, or omits it."""
         return _SENTINEL not in (self._inline_system or "")
 
     @cached_property
     def _inline_system(self) -> str | None:
-        """The text of such messages as the engines' probe gets it, None if it fails."""
-        environment = ImmutableSandboxedEnvironment(  # the engines' probe knows nothing else
+        """The rendered probe with an inline system message, or None if the template fails on it."""
+        environment = ImmutableSandboxedEnvironment(  # the engines' probe sets nothing else
             trim_blocks=True, lstrip_blocks=True, extensions=[LoopControlExtension]
         )
         contents = ("t", "t", _SENTINEL, "t")
@@ -194,7 +195,7 @@ class ChatTemplate:
         continue_final_message: bool | str = False,
         **variables: Any,
     ) -> str:
-        """Return the text of a conversation; a template that fails is a TemplateRenderError."""
+        """Return the text of a conversation. Raise TemplateRenderError if the template fails."""
         if not continue_final_message:
             return self._render({"messages": messages, **variables})
         member = continue_final_message if isinstance(continue_final_message, str) else "content"
@@ -202,7 +203,7 @@ class ChatTemplate:
         text = self._render({"messages": marked, **variables})
         tag = _TAG.strip()
         if final.strip() not in text or tag not in text:
-            raise TemplateRenderError("the chat template leaves out the message to continue")
+            raise TemplateRenderError("the chat template does not show the message to continue")
         start = text.rindex(tag)
         kept = text[:start]
         return kept if text[start : start + len(_TAG)] == _TAG else kept.rstrip()
@@ -214,7 +215,9 @@ class ChatTemplate:
                 parts.append(part)
                 size += len(part)
                 if size > MAX_TEXT:
-                    raise LimitError(f"the chat template makes more than {MAX_TEXT} characters")
+                    raise LimitError(
+                        f"the chat template's output is longer than {MAX_TEXT} characters"
+                    )
         except _FAILURES as error:
             raise TemplateRenderError(f"the chat template failed: {_reason(error)}") from error
         return "".join(parts)
@@ -223,7 +226,7 @@ class ChatTemplate:
 def _mark_final(
     messages: Sequence[Mapping[str, Any]], member: str
 ) -> tuple[list[Mapping[str, Any]], str]:
-    """Return the messages with a mark after the final one's text, and that text."""
+    """Return the messages with a mark after the final message's text, and that text."""
     last = copy.deepcopy(dict(messages[-1]))
     final = last.get(member)
     if isinstance(final, list):

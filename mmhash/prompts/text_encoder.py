@@ -1,8 +1,8 @@
-"""Token ids of texts, with a cache of the pieces between the tokens that are named in them.
+"""Token ids of texts, with a cache of the pieces between special tokens.
 
-A tokenizer cuts a text at such tokens (`<|im_start|>`) before all else, so the pieces between them
-have the same ids everywhere: the system prompt and the earlier messages of a chat are encoded once.
-A text from the cache takes a hundredth of the tokenizer's time, a new one a fifth by its words.
+A tokenizer first cuts a text at special tokens such as `<|im_start|>`, so a piece between two of
+them has the same ids everywhere. The system prompt and the earlier messages of a chat are therefore
+encoded only once. New pieces are encoded word by word (words.py).
 """
 
 import json
@@ -18,16 +18,16 @@ from mmhash.lru import LruCache
 from mmhash.prompts.words import Tenant, WordEncoder, bytes_of, find_words, has_known_expressions
 
 MAX_CACHE = 8 << 20
-"""The bytes of the cache of one model, estimated."""
+"""The estimated size of a model's cache, in bytes."""
 
-_MAX_PIECE = 256 << 10  # characters: a longer one is not kept
+_MAX_PIECE = 256 << 10  # characters; longer pieces are not cached
 
-# Tokens that are cut points. All tokens of a tokenizer have to be of this form or without brackets:
-# then none of them overlaps another, and one regular expression finds them without trying each.
+# Tokens at which texts are cut. If every token of a tokenizer has this form or no brackets, no two
+# overlap, and a single regular expression finds them all.
 _NAMED = re.compile(r"[<\[][^<>\[\]]{1,200}[>\]]")
 _BRACKET = re.compile(r"[<>\[\]]")
 
-# Pre-tokenizers that treat a piece equally everywhere. Metaspace can treat the first one otherwise.
+# Pre-tokenizers that treat a piece alike wherever it is. Metaspace may treat the first differently.
 _LOCAL = frozenset(
     "BertPreTokenizer ByteLevel CharDelimiterSplit Digits Punctuation Split UnicodeScripts "  # noqa: SIM905
     "Whitespace WhitespaceSplit".split()
@@ -37,16 +37,16 @@ _LOCAL = frozenset(
 class TextEncoder:
     """A tokenizer with a cache. Threads may share it.
 
-    The time that a text takes shows if it is cached, so a tenant has entries of its own.
+    Timing reveals whether a text is cached, so each tenant has its own entries.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._cuts = _find_cuts(tokenizer)
         self.has_known_expressions = has_known_expressions(tokenizer)
-        """A short text takes a short time."""
+        """Encoding a short text is fast."""
         words = find_words(tokenizer)
-        # Other added tokens are found in the words.
+        # All other added tokens are matched inside the words.
         is_cut = len(self._cuts) == len(tokenizer.get_added_tokens_decoder())
         self._words = None if words is None or not is_cut else WordEncoder(words, tokenizer)
         self._adds_tokens = tokenizer.num_special_tokens_to_add(is_pair=False) > 0
@@ -58,7 +58,7 @@ class TextEncoder:
     def encode(
         self, text: str, *, add_special_tokens: bool = False, tenant: Tenant = None
     ) -> list[int]:
-        """Return the ids of a text; one with lone surrogates is an InputValueError."""
+        """Return the ids of a text. Raise InputValueError if it has lone surrogates."""
         if not self._cuts or (add_special_tokens and self._adds_tokens):
             return self._encode(text, add_special_tokens=add_special_tokens)
         ids: list[int] = []
@@ -70,7 +70,7 @@ class TextEncoder:
         return ids
 
     def token_text(self, token_id: int) -> str | None:
-        """Return the text of a token as the tokenizer spells it; None for an unknown one."""
+        """Return a token's text as the tokenizer spells it, or None if the token is unknown."""
         text: str | None = self._tokenizer.id_to_token(token_id)
         return text
 
@@ -82,7 +82,7 @@ class TextEncoder:
             self._words.clear()
 
     def _cut(self, text: str) -> Iterator[str | int]:
-        """Yield the ids of the named tokens in a text, and the pieces between them."""
+        """Yield the ids of the special tokens in a text, and the pieces between them."""
         start = 0
         for match in _NAMED.finditer(text):
             token = self._cuts.get(match[0])
@@ -111,33 +111,32 @@ class TextEncoder:
 
     def _encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
         try:
-            # Not encode(): that holds Python's lock, for 0.4 s with a megabyte, and takes 1.4 times
-            # as long for texts of 100 characters.
+            # Not encode(): it holds the GIL, and is slower for short texts.
             (encoding,) = self._tokenizer.encode_batch_fast(
                 [text], add_special_tokens=add_special_tokens
             )
         except (TypeError, UnicodeEncodeError) as error:
-            raise InputValueError("the text of a request is Unicode without surrogates") from error
+            raise InputValueError("the text of a request must not have lone surrogates") from error
         except BaseException as error:
             if not is_panic(error):
                 raise
             raise InputValueError(
-                "the tokenizer fails at this text: a regular expression takes too many steps"
+                "the tokenizer gave up on this text: a regular expression took too many steps"
             ) from error
         return encoding.ids
 
 
 def is_panic(error: BaseException) -> bool:
-    """Return True if an error is a panic of the tokenizers package, which no Exception is."""
+    """Return True if an error is a panic of the tokenizers package, which is not an Exception."""
     return type(error).__name__ == "PanicException"
 
 
 def _find_cuts(tokenizer: Tokenizer) -> dict[str, int]:
-    """Return the tokens at which a text may be cut; none if that could change its ids."""
+    """Return the tokens at which a text may be cut. Empty if a cut could change the ids."""
     added = tokenizer.get_added_tokens_decoder()
     if not (_is_local(tokenizer) and all(map(_is_plain, added.values()))):
         return {}
-    # Normalized tokens are found in the pieces, after all others.
+    # The tokenizer matches normalized tokens later, inside the pieces.
     return {
         token.content: number
         for number, token in added.items()
@@ -146,7 +145,7 @@ def _find_cuts(tokenizer: Tokenizer) -> dict[str, int]:
 
 
 def _is_plain(token: AddedToken) -> bool:
-    """Return True if a token's place in a text depends on its own text only."""
+    """Return True if a token matches by its own text alone, whatever surrounds it."""
     if token.lstrip or token.rstrip or token.single_word:
         return False
     if token.normalized:
@@ -155,7 +154,7 @@ def _is_plain(token: AddedToken) -> bool:
 
 
 def _is_local(tokenizer: Tokenizer) -> bool:
-    """Return True if the pre-tokenizer treats a text equally at each place."""
+    """Return True if the pre-tokenizer treats a piece alike at every place."""
     if tokenizer.encode_special_tokens or tokenizer.pre_tokenizer is None:
         return not tokenizer.encode_special_tokens
     return all(
@@ -166,7 +165,7 @@ def _is_local(tokenizer: Tokenizer) -> bool:
 
 
 def _steps(state: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the steps of a pre-tokenizer, which sequences may hold."""
+    """Yield the steps of a pre-tokenizer, including those nested in sequences."""
     if state.get("type") != "Sequence":
         yield state
         return

@@ -1,4 +1,4 @@
-"""Prompts as vLLM makes them of requests (0.32: renderers/chat_utils.py, renderers/hf.py)."""
+"""Build prompts as vLLM does (0.32: renderers/chat_utils.py, renderers/hf.py)."""
 
 import json
 from collections import Counter
@@ -29,23 +29,23 @@ _TEXT_TYPES = {
     "tool_reference": "name",
 }
 
-# Members of a part that are not passed to a template; others are.
+# Members of a part that vLLM does not pass to the template. It passes all others.
 _KNOWN_MEMBERS = frozenset(
     "type text uuid image_url video_url audio_url input_audio image_pil image_embeds "  # noqa: SIM905
     "audio_embeds video_embeds prompt_embeds data thinking closed refusal name file "
     "prompt_cache_breakpoint".split()
 )
 
-# Arguments of transformers' apply_chat_template that it passes to a template.
+# Arguments that transformers' apply_chat_template passes on to the template.
 _ARGUMENTS = frozenset({"add_generation_prompt", "continue_final_message", "documents"})
 
-# Values that count as none in chat_template_kwargs.
+# Values that count as missing in chat_template_kwargs.
 _UNSET = (None, "auto")
 
-# Those of Messages requests.
+# The same for Messages requests.
 _EFFORTS = ("low", "medium", "high", "xhigh", "max")
 
-# Members that the engine moves to the front of objects, as it validates them.
+# Members that vLLM's validation moves to the front of objects.
 _CALL = ("id", "function", "type")
 _FUNCTION_OF_CALL = ("arguments", "name")
 _TOOL = ("function", "type")
@@ -55,7 +55,7 @@ _FUNCTION = ("name", "description", "parameters", "strict")
 def prompts(
     model: "Model", request: EngineRequest, release: str, options: PlanOptions
 ) -> list[list[int]]:
-    """Return the ids of each prompt before its placeholders are expanded."""
+    """Return the ids of each prompt before expansion."""
     body, form = request.members, request.document.form
     if form == "completions":
         return _of_completion(model, body, options.tenant)
@@ -64,7 +64,7 @@ def prompts(
     refuse(body, "truncate_prompt_tokens")
     transfer = body.get("kv_transfer_params")
     if isinstance(transfer, dict):
-        refuse(transfer, "prompt_token_ids")  # they count instead of the messages
+        refuse(transfer, "prompt_token_ids")  # they replace the messages
     tools = _tools(body)
     template = model.template(options.chat_template, with_tools=tools is not None)
     content_format = options.content_format
@@ -96,7 +96,7 @@ def prompts(
 
 
 def ranges(item: PlacedItem) -> list[tuple[int, int]]:
-    """Return the range of the item: tokens of structure in it count too."""
+    """Return the range of the item, including its structural tokens."""
     return [(item.start, item.end)]
 
 
@@ -111,7 +111,7 @@ def _of_completion(
 
 
 def _ordered(value: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return an object with these members in front."""
+    """Return an object with these members first."""
     return {name: value[name] for name in names if name in value} | dict(value)
 
 
@@ -124,9 +124,9 @@ def conversation(
     *,
     is_validated: bool = True,
 ) -> list[dict[str, Any]]:
-    """Return the messages as the template gets them, placeholders included if it places none.
+    """Return the messages for the template, with placeholders if the template places none.
 
-    The engine reorders the members of messages that it validates.
+    vLLM's validation reorders the members of messages.
     """
     counts: Counter[Modality] = Counter()
     if strips_billing(release):
@@ -143,7 +143,7 @@ def conversation(
 
 
 def _as_chat(body: dict[str, Any], template: "ChatTemplate") -> dict[str, Any]:
-    """Return the members of a Messages request with the effort that stands for no thinking."""
+    """Return a Messages request's members, with a reasoning_effort for disabled thinking."""
     if body.get("thinking") != "disabled":
         return body
     return {**body, "reasoning_effort": _effort_of_no_thinking(template)}
@@ -168,18 +168,18 @@ def _effort_of_no_thinking(template: "ChatTemplate") -> str:
 
 
 def _with_system_first(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the messages with the texts of system messages joined in the first."""
+    """Return the messages with all system texts joined in the first message."""
     text = "".join(one["content"] for one in messages if one["role"] == "system")
     others = [one for one in messages if one["role"] != "system"]
     return [{"role": "system", "content": text}, *others] if text else others
 
 
 def template_variables(body: Mapping[str, Any], template: "ChatTemplate") -> dict[str, Any]:
-    """Return the other variables of the template, and the arguments of its rendering."""
+    """Return the template's other variables, and the arguments for rendering."""
     given = read_template_kwargs(body, OWN_ARGUMENTS | {"tokenize"})
     effort = body.get("reasoning_effort")
     values = {name: value for name, value in given.items() if value not in _UNSET}
-    # Members of the request count more than chat_template_kwargs, if they are set.
+    # Members of the request override chat_template_kwargs if they are set.
     if body.get("documents") is not None:
         values["documents"] = body["documents"]
     for name, default in (("add_generation_prompt", True), ("continue_final_message", False)):
@@ -200,23 +200,23 @@ def template_variables(body: Mapping[str, Any], template: "ChatTemplate") -> dic
 
 
 def _tools(body: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """Return the tools with the members that vLLM gives them by default."""
+    """Return the tools with vLLM's default members."""
     tools = body.get("tools")
     if tools is None:
         return None
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-        raise InputValueError("tools is a list of objects")
+        raise InputValueError("tools must be a list of objects")
     made = []
     for tool in tools:
         function = tool.get("function")
         if tool.get("type", "function") != "function" or not isinstance(function, dict):
-            raise InputValueError("plans know tools of type function only")
+            raise InputValueError("mmhash plans only tools of type function")
         made.append(_tool(tool, function))
     return made
 
 
 def _tool(tool: Mapping[str, Any], function: Mapping[str, Any]) -> dict[str, Any]:
-    deferred = _given_switch(tool, "defer_loading")  # the function's too
+    deferred = _given_switch(tool, "defer_loading")  # also in the function
     made = {name: function.get(name) for name in ("name", "description", "parameters")}
     made |= _given_switch(function, "strict") | deferred | _given_switch(function, "defer_loading")
     return {"type": "function", "function": made, **deferred}
@@ -237,7 +237,7 @@ def _message(
 ) -> dict[str, Any]:
     role = message.get("role")
     if not isinstance(role, str):
-        raise InputValueError("each message has a role")
+        raise InputValueError("each message must have a role")
     parts = list(_content_parts(message))
     made: dict[str, Any] = {"role": role}
     if content_format == "openai":
@@ -249,23 +249,23 @@ def _message(
 
 
 def _content_parts(message: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the parts of a message's content; a text is one part."""
+    """Yield the parts of a message's content. A text counts as one part."""
     content = message.get("content")
     if isinstance(content, str):
         yield {"type": "text", "text": content}
     elif isinstance(content, list):
         yield from content
     elif content is not None:
-        raise InputValueError("the content of a message is a text or a list of parts")
+        raise InputValueError("the content of a message must be a text or a list of parts")
 
 
 def _add_members(made: dict[str, Any], message: Mapping[str, Any]) -> None:
-    """Add the members of a message that a template gets, by its role."""
+    """Add the members that the template receives for a message of this role."""
     role = made["role"]
     if role == "assistant":
         if (calls := message.get("tool_calls")) is not None:
             if not isinstance(calls, list):
-                raise InputValueError("tool_calls is a list")
+                raise InputValueError("tool_calls must be a list")
             made["tool_calls"] = list(calls)
         reasoning = message.get("reasoning")
         if reasoning is None:
@@ -274,8 +274,8 @@ def _add_members(made: dict[str, Any], message: Mapping[str, Any]) -> None:
             made["reasoning"] = made["reasoning_content"] = reasoning
     elif role == "tool":
         if "tool_call_id" in message:
-            if message["tool_call_id"] is None:  # some releases leave it out
-                raise InputValueError("the tool_call_id of a message is null")
+            if message["tool_call_id"] is None:  # some releases drop it
+                raise InputValueError("the tool_call_id of a message must not be null")
             made["tool_call_id"] = message["tool_call_id"]
         content = made["content"]
         if isinstance(content, list) and all(part.get("type") == "text" for part in content):
@@ -294,13 +294,13 @@ def _developer_tools(tools: Any) -> Any:
     for tool in tools:
         function = tool.get("function") if isinstance(tool, dict) else None
         if not isinstance(function, dict):
-            raise InputValueError("tools of a message are objects of type function")
+            raise InputValueError("tools of a message must be objects of type function")
         made.append(_ordered({**tool, "function": _ordered(function, _FUNCTION)}, _TOOL))
     return made
 
 
 def _wrapped(part: Any) -> dict[str, Any] | None:
-    """Return a part as an object of a type and a text, or of a modality."""
+    """Return a part as an object with a text, or with the type of its modality."""
     if isinstance(part, MediaPart):
         return {"type": part.modality, **_unknown_members(part.others)}
     text = _text(part)
@@ -317,21 +317,21 @@ def _unknown_members(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(part: Any) -> str | None:
-    """Return the text of a part; None for media, and for a text that is null."""
+    """Return the text of a part, or None for media and for a null text."""
     if isinstance(part, str):
         return part
     if isinstance(part, MediaPart):
         return None
     if not isinstance(part, dict):
-        raise InputValueError("a content part is a text or an object")
+        raise InputValueError("a content part must be a text or an object")
     member = _TEXT_TYPES.get(part.get("type", ""))
     if member is None:
         raise UnplannedError(f"no plan for a content part of type {str(part.get('type'))[:40]!r}")
     text = part.get(member)
     if text is None and part["type"] not in {"text", "refusal"}:
-        raise InputValueError("the text of a content part is null")  # the engine writes None
+        raise InputValueError("the text of a content part must not be null")  # vLLM writes "None"
     if text is not None and not isinstance(text, str):
-        raise InputValueError(f"{member} of a content part is a text")
+        raise InputValueError(f"{member} of a content part must be a text")
     return text
 
 
@@ -340,7 +340,7 @@ def _flat(
     placeholders: Mapping[Modality, Placeholder],
     counts: Counter[Modality],
 ) -> str:
-    """Return the content as one text; placeholders that it does not have come first."""
+    """Return the content as one text. Missing placeholders come first."""
     texts = [text for part in parts if (text := _text(part))]
     needed: dict[Modality, list[str]] = {}
     for part in parts:
@@ -349,7 +349,7 @@ def _flat(
             counts[modality] += 1
             text = placeholder(placeholders, modality).text
             if not text:
-                raise InputValueError(f"the engine writes no placeholder for {modality} in a text")
+                raise InputValueError(f"vLLM writes no placeholder for {modality} into a text")
             needed.setdefault(modality, []).append(text.replace("{i}", str(counts[modality])))
     joined = "\n".join(texts)
     missing = []
@@ -362,7 +362,7 @@ def _flat(
 
 
 def placeholder(placeholders: Mapping[Modality, Placeholder], modality: Modality) -> Placeholder:
-    """Return the placeholder of a modality; one that the model does not take is an error."""
+    """Return the placeholder of a modality. Raise if the model does not support it."""
     found = placeholders.get(modality)
     if found is None:
         raise UnplannedError(f"no plan for {modality} with this model")
@@ -370,7 +370,7 @@ def placeholder(placeholders: Mapping[Modality, Placeholder], modality: Modality
 
 
 def _without_billing(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Remove the line of Claude Code that differs in each request from system texts."""
+    """Remove Claude Code's billing line, which changes with every request, from system texts."""
     if message.get("role") != "system":
         return message
     kept = []
@@ -389,7 +389,7 @@ def _is_text(part: Any) -> bool:
 
 
 def _parse_arguments(message: dict[str, Any], *, is_ordered: bool) -> None:
-    """Parse the arguments of tool calls, which templates take as objects."""
+    """Parse the arguments of tool calls: templates expect objects."""
     calls = message.get("tool_calls")
     if not isinstance(calls, list):
         return
@@ -400,7 +400,7 @@ def _parse_arguments(message: dict[str, Any], *, is_ordered: bool) -> None:
     for call in calls:
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict) or call.get("type", "function") != "function":
-            raise InputValueError("tool_calls are objects of type function")
+            raise InputValueError("tool_calls must be objects of type function")
         parsed = {**call, "function": {**function, "arguments": _arguments(function)}}
         made.append(_ordered_call(parsed) if is_ordered else parsed)
     message["tool_calls"] = made
@@ -428,7 +428,7 @@ def _as_system(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _join_system(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the messages with one system message, at the beginning."""
+    """Return the messages with a single system message at the start."""
     positions = [index for index, one in enumerate(messages) if one["role"] == "system"]
     if positions in ([], [0]):
         return messages

@@ -1,9 +1,8 @@
-"""Ids of ASCII texts from the ids of their words: a new text has few new words.
+"""Build the ids of an ASCII text from the cached ids of its words: new texts have few new words.
 
-A pre-tokenizer cuts a text into words by a regular expression, and each word has its ids, wherever
-it is. For the expressions below Python finds the same words in an ASCII text as the tokenizer. A
-new text with few new words takes a fifth of the tokenizer's time, one of only new words a tenth
-more than it.
+A pre-tokenizer cuts a text into words with a regular expression, and a word has the same ids
+everywhere. For the expressions below, Python finds the same words in an ASCII text as the tokenizer
+does, so only new words need the tokenizer.
 """
 
 import json
@@ -16,14 +15,14 @@ from typing import Any
 from tokenizers import Tokenizer
 
 MAX_CACHE = 8 << 20
-"""The bytes of the cache of one model, estimated."""
+"""The estimated size of a model's cache, in bytes."""
 
-_MAX_WORD = 64  # characters: a text with a longer word is encoded as a whole
+_MAX_WORD = 64  # characters; a text with a longer word is encoded whole
 
-_ENTRY = 200  # bytes of an entry beside its text and ids
-_ID = 36  # bytes of an int and of its place in a list
+_ENTRY = 200  # bytes of an entry apart from its text and ids
+_ID = 36  # bytes of an int and its slot in a list
 
-# Python and the tokenizer differ in which of the control characters are space.
+# Python and the tokenizer disagree which control characters are spaces.
 _CONTROL = re.compile(r"[^\t\n\r -~]")
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -35,7 +34,7 @@ _LLAMA3 = _QWEN2.replace(r"\p{N}|", r"\p{N}{1,3}|")
 
 
 def _of_ascii(expression: str) -> re.Pattern[str]:
-    """Return what an expression is for ASCII texts: Python's have no classes of Unicode."""
+    """Translate an expression for ASCII texts: Python's `re` lacks Unicode classes."""
     inside = expression.replace(r"\p{L}\p{N}", "A-Za-z0-9")
     outside = inside.replace(r"\p{L}", "[A-Za-z]").replace(r"\p{N}", "[0-9]")
     return re.compile(outside, re.ASCII)
@@ -43,14 +42,14 @@ def _of_ascii(expression: str) -> re.Pattern[str]:
 
 _EXPRESSIONS = {text: _of_ascii(text) for text in (_GPT2, _QWEN2, _LLAMA3)}
 
-# ByteLevel's characters for the bytes of ASCII texts: the others are their own.
+# ByteLevel's characters for bytes of ASCII texts. All other bytes stand for themselves.
 _BYTE_LEVEL = str.maketrans({"\t": "ĉ", "\n": "Ċ", "\r": "č", " ": "Ġ"})
 
 Tenant = bytes | None
 
 
 class WordEncoder:
-    """The known words of each tenant. Threads may share it."""
+    """Caches the known words of each tenant. Threads may share it."""
 
     def __init__(self, words: re.Pattern[str], tokenizer: Tokenizer) -> None:
         self._words = words
@@ -64,7 +63,7 @@ class WordEncoder:
         self._size = 0
 
     def encode(self, text: str, tenant: Tenant) -> list[int] | None:
-        """Return the ids of a text; None for one that has to be encoded as a whole."""
+        """Return the ids of a text, or None if the text must be encoded whole."""
         if _CONTROL.search(text):
             return None
         words = self._words.findall(text)
@@ -72,7 +71,7 @@ class WordEncoder:
         for word in set(words).difference(known):
             if len(word) > _MAX_WORD:
                 return None
-            # The tokenizer's model alone is faster than the whole tokenizer.
+            # Calling only the tokenizer's model is faster than running the whole tokenizer.
             tokens = self._model.tokenize(word.translate(_BYTE_LEVEL))
             known[word] = ids = [token.id for token in tokens]
             self._grow(bytes_of(word, ids))
@@ -82,11 +81,11 @@ class WordEncoder:
         with self._lock:
             self._size += count
             if self._size > MAX_CACHE:
-                self.clear()  # texts that are being encoded keep the words that they have
+                self.clear()  # texts being encoded keep their own references
 
 
 def find_words(tokenizer: Tokenizer) -> re.Pattern[str] | None:
-    """Return the expression by which a tokenizer cuts ASCII texts; None for an unknown one."""
+    """Return the expression that cuts a tokenizer's ASCII texts, or None if it is not known."""
     if tokenizer.normalizer is not None and _state(tokenizer.normalizer) != {"type": "NFC"}:
         return None
     if tokenizer.pre_tokenizer is None:
@@ -111,9 +110,10 @@ def find_words(tokenizer: Tokenizer) -> re.Pattern[str] | None:
 
 
 def has_known_expressions(tokenizer: Tokenizer) -> bool:
-    """Return True if the regular expressions of a tokenizer are those above, or it has none.
+    """Return True if a tokenizer uses none but the regular expressions above.
 
-    Another one can take minutes for a text of 4 kB: each match has a limit, their number has none.
+    Any other expression may take minutes for a short text: a single match has a step limit, but the
+    number of matches has none.
     """
     steps = (tokenizer.normalizer, tokenizer.pre_tokenizer)
     states = [_state(step) for step in steps if step is not None]
@@ -121,7 +121,7 @@ def has_known_expressions(tokenizer: Tokenizer) -> bool:
 
 
 def _expressions(state: Any) -> Iterator[str]:
-    """Yield the regular expressions in the state of a step, which sequences may hold."""
+    """Yield the regular expressions in the state of a step, including nested sequences."""
     if isinstance(state, dict):
         if "Regex" in state:
             yield state["Regex"]
@@ -136,5 +136,5 @@ def _state(step: Any) -> Any:
 
 
 def bytes_of(text: str, ids: list[int]) -> int:
-    """Return the bytes of a text and its ids in a cache, by estimate."""
+    """Estimate the bytes that a text and its ids take in a cache."""
     return _ENTRY + 4 * len(text) + _ID * len(ids)

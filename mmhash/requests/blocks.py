@@ -7,7 +7,7 @@ from typing import Any
 from mmhash.errors import InputValueError
 
 AddImage = Callable[[Any], dict[str, Any]]
-"""Adds the image of a source, and returns its part of the chat."""
+"""Add the image of a source, and return the image's part of the chat."""
 
 
 def blocks_of(content: Any) -> list[dict[str, Any]]:
@@ -15,7 +15,7 @@ def blocks_of(content: Any) -> list[dict[str, Any]]:
     if not isinstance(content, list) or not all(
         isinstance(one, dict) and isinstance(one.get("type"), str) for one in content
     ):
-        raise InputValueError("content is a text or a list of blocks, each with a type")
+        raise InputValueError("content must be a text or a list of blocks, each with a type")
     return content
 
 
@@ -25,29 +25,29 @@ def messages_of(members: Mapping[str, Any]) -> list[dict[str, Any]]:
     for message in messages:
         role = message.get("role") if isinstance(message, dict) else None
         if role not in {"user", "assistant", "system"}:
-            raise InputValueError("each of the messages is of user, assistant or system")
+            raise InputValueError("each message must be by user, assistant or system")
     return messages
 
 
 def object_of(members: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a member that is an object; a missing one is empty."""
+    """Return a member that is an object, or an empty object if it is missing."""
     value = members.get(name)
     if value is not None and not isinstance(value, dict):
-        raise InputValueError(f"{name} is an object")
+        raise InputValueError(f"{name} must be an object")
     return value or {}
 
 
 def text_of(value: Any) -> str:
-    """Return a text."""
+    """Return the value if it is a text. Raise if it is not."""
     if not isinstance(value, str):
-        raise InputValueError("the text of a block is a text")
+        raise InputValueError("the text of a block must be a text")
     return value
 
 
 def call_of(block: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a block of type tool_use as a chat's call."""
+    """Convert a block of type tool_use to a chat's tool call."""
     if not block.get("id"):
-        raise InputValueError("a tool_use without an id: the engine draws one")
+        raise InputValueError("a tool_use must have an id: the engine would draw one at random")
     arguments = json.dumps(block.get("input") or {})
     function = {"name": block.get("name") or "", "arguments": arguments}
     return {"id": block["id"], "type": "function", "function": function}
@@ -57,5 +57,5 @@ def schema_of(tool: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema of a tool's input."""
     schema = tool.get("input_schema")
     if not isinstance(schema, dict):
-        raise InputValueError("the input_schema of a tool is an object")
+        raise InputValueError("the input_schema of a tool must be an object")
     return schema if "type" in schema else {**schema, "type": "object"}

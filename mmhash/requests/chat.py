@@ -1,4 +1,4 @@
-"""Chats (OpenAI): media in the parts of messages, each with a member for its hash."""
+"""Chats (OpenAI): media are parts of messages, and a part has a member for its hash."""
 
 from typing import Any
 
@@ -18,12 +18,12 @@ def read(document: Document, engine: Engine, release: str) -> EngineRequest:
     if not isinstance(messages, list):
         raise RequestError("is not an array", "messages")
     if not messages:
-        request.note_unclear("messages is a list of at least one message")
+        request.note_unclear("messages must be a list of at least one message")
     for index, message in enumerate(messages):
         if not isinstance(message, list):
             _read_message(request, chat, message, ("messages", index))
             continue
-        request.note_unclear("each of the messages is an object: batches are planned singly")
+        request.note_unclear("each message must be an object: plan the chats of a batch one by one")
         for number, one in enumerate(message):
             _read_message(request, chat, one, ("messages", index, number))
     return request
@@ -47,10 +47,10 @@ def read_part(
 ) -> None:
     """Remove the caller's hash from a part, and add the media that it holds."""
     if _has_source(part):
-        raise NoFieldError("media of the Messages API take no hash")
+        raise NoFieldError("media in the form of the Messages API cannot carry a hash")
     type_ = part.get("type")
     if not isinstance(type_, str | None):
-        request.note_unclear("the type of a content part is a text")
+        request.note_unclear("the type of a content part must be a text")
     if chat is None:
         return
     if not chat.in_media:
@@ -62,7 +62,9 @@ def read_part(
     if not present:
         return
     if chat.exclusive and (len(present) > 1 or not chat.exclusive.isdisjoint(part)):
-        request.note_unclear("a content part has two kinds of media: the engine may read either")
+        request.note_unclear(
+            "a content part has two kinds of media, and the engine may read either"
+        )
         return
     field = present[0]
     media = part[field.name]
@@ -72,14 +74,14 @@ def read_part(
     if not is_of_type or not isinstance(text, str) or not (is_object or field.allows_text):
         text = ""
     if not text:
-        request.note_unclear(f"a content part with {field.name} is not of that type")
+        request.note_unclear(f"a content part has {field.name}, but another type")
         return
     if not _is_read_alike(field, media, text):
-        request.note_unclear("a content part has media that engines decode in several ways")
+        request.note_unclear("a content part has media that engines may decode differently")
         return
     is_url = field.text == "url" and (not chat.takes_base64 or has_scheme(text))
     source = request.document.source(field.modality, text, is_url=is_url)
-    # Of frames the engine would hash each one, not the file.
+    # The engine would hash each frame, not the file.
     is_read_whole = not (field.modality == "video" and is_frames(text))
     takes_hash = field.takes_hash and is_read_whole and (is_object or not chat.in_media)
     holder = (*path, field.name) if chat.in_media else path
@@ -87,7 +89,7 @@ def read_part(
 
 
 def _has_source(part: dict[str, Any]) -> bool:
-    """Return True if a part, or one in a tool's result, is media of the Messages API."""
+    """Return True if a part, or a part of a tool's result, is media of the Messages API."""
     nested = part.get("content")
     return any(
         isinstance(one, dict) and isinstance(one.get("source"), dict)
@@ -96,7 +98,7 @@ def _has_source(part: dict[str, Any]) -> bool:
 
 
 def _is_read_alike(field: MediaField, media: Any, text: str) -> bool:
-    """Return True unless the engine decodes the media in another way: it would get a wrong hash."""
+    """Return False if the engine decodes the media differently, and so would get a wrong hash."""
     if field.text == "data":
         return "format" not in media or is_clear_format(media["format"])
     return is_clear(text)

@@ -1,4 +1,4 @@
-"""A request as it came, parsed once, whatever engines read it."""
+"""A request as the client sent it, parsed once for all engines."""
 
 from functools import cached_property
 from typing import Any, Literal
@@ -9,17 +9,17 @@ from mmhash.requests.media_text import is_data_url
 from mmhash.requests.short_text import ShortText
 
 Form = Literal["chat", "completions", "generate", "messages", "responses"]
-"""The form of a request: its path says which one it is (forms.py)."""
+"""The form of a request, determined by its path (forms.py)."""
 
 
 class Document:
-    """A request that is never changed."""
+    """An immutable request."""
 
     def __init__(self, text: bytes | ShortText, form: Form | None = None) -> None:
-        """Parse a request; without a form, it has the one that its members show (forms.py)."""
+        """Parse a request. Without a form, guess the form from the members (forms.py)."""
         self._short = text if isinstance(text, ShortText) else ShortText(text)
         self.members = raw_json.parse(self._short.text)
-        """The members, with words in place of what was set aside: see `whole`."""
+        """The members, with placeholder words for the parts set aside (see `whole`)."""
         self.form = form or _form_of_members(self.members)
         self._sources: dict[tuple[Modality, bool, str], MediaSource] = {}
 
@@ -30,17 +30,17 @@ class Document:
 
     @property
     def text_size(self) -> int:
-        """The bytes of the request without those of its media, as far as engines have read them."""
+        """The size of the request in bytes, without the media found so far."""
         return len(self._short.text) - sum(len(source.text) for source in self._sources.values())
 
     @property
     def model(self) -> str:
-        """The name of the model; empty if the request names none."""
+        """The name of the model, or an empty text."""
         name = self.members.get("model")
         return name if isinstance(name, str) else ""
 
     def source(self, modality: Modality, text: str, *, is_url: bool = True) -> MediaSource:
-        """Return the media of a text among the members."""
+        """Return the media that a text in the members stands for."""
         name = (modality, is_url, text)
         if name not in self._sources:
             content = self._short.content(text) if is_url and is_data_url(text) else None
@@ -49,7 +49,7 @@ class Document:
         return self._sources[name]
 
     def whole(self, value: Any) -> Any:
-        """Return a value of the members as it is in the request."""
+        """Return a value from the members with its original text."""
         if not self._short.has_words:
             return value
         if isinstance(value, str):
@@ -61,7 +61,7 @@ class Document:
         return value
 
     def spelled(self, name: str) -> bytes:
-        """Return a member as it is spelled in the request."""
+        """Return the raw JSON of a member."""
         return self._short.restore(bytes(self._raw[name]))
 
     @cached_property
@@ -69,11 +69,11 @@ class Document:
         return self.open()
 
     def open(self) -> dict[str, Any]:
-        """Return the members, raw, to be changed and written."""
+        """Return the members as raw JSON, to change and write."""
         return raw_json.open_object(self._short.text)
 
     def write(self, members: dict[str, Any]) -> bytes:
-        """Return raw members, some of them changed, as JSON."""
+        """Write raw members, some of them changed, as JSON."""
         return self._short.restore(raw_json.encode(members))
 
 

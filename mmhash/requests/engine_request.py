@@ -1,4 +1,4 @@
-"""A request as one engine reads it: its media, and the places of their hashes."""
+"""A request as an engine reads it: its media, and the places for their hashes."""
 
 import copy
 from functools import cached_property
@@ -15,27 +15,27 @@ from mmhash.tags import TAGS_MEMBER
 
 
 class UnplannedError(InputValueError):
-    """A request has something for which there is no plan; the text says what it is."""
+    """mmhash cannot plan a request. The message says why."""
 
 
 class Place(NamedTuple):
-    """One of the media of a request, and the member or entry that is to hold its hash."""
+    """An item of a request, and the member or list entry for its hash."""
 
     source: MediaSource
     path: Path | None = None
-    """The object or list that is to hold the hash; None if the engine takes none."""
+    """The object or list that holds the hash, or None if the engine takes no hash."""
     name: str | int = ""
 
 
 class MediaPart(NamedTuple):
-    """A content part that is one of the media, with its members beside the media."""
+    """A content part that holds media, with its other members."""
 
     modality: Modality
     others: dict[str, Any]
 
 
 class EngineRequest:
-    """A document without its callers' hashes for an engine, and with places for ours."""
+    """A document as an engine reads it, without the caller's hashes, and with places for ours."""
 
     def __init__(
         self,
@@ -46,16 +46,16 @@ class EngineRequest:
     ) -> None:
         self.document, self.engine, self.release = document, engine, release
         self.fields = fields
-        """Where the release takes hashes; None if it takes none."""
+        """Where the release takes hashes, or None if it takes none."""
         self.chat = document.members
-        """The members of the chat that the engine makes of a request of another form."""
+        """The members of the chat to which the engine converts another form of request."""
         self.places: list[Place] = []
         self.hashes: list[Any] = []
-        """The list of hashes of a native request, without its hashes."""
+        """The emptied list of hashes of a native request."""
         self.unclear: str | None = None
-        """Why the engine may read the request in another way; a plan refuses such a request."""
+        """Why the engine may read the request differently. Plans refuse such a request."""
         self.parts: list[dict[str, Any]] = []
-        """The content part of each place of a chat."""
+        """The content part of each place in a chat."""
         self._modalities: dict[int, Modality] = {}
         self._removed: list[tuple[Path, str]] = []
         self._filled: list[tuple[Path, str | int, str]] = []
@@ -63,15 +63,15 @@ class EngineRequest:
         for name in engine.caller_request_members:
             self.remove(document.members, (), name)
 
-    # What the readers of forms do.
+    # Called by the readers of forms.
 
     def remove(self, holder: Any, path: Path, name: str) -> None:
-        """Remove a member that a caller may not set, if an object at a path has it."""
+        """Remove a member that callers may not set from the object at a path."""
         if isinstance(holder, dict) and name in holder:
             self._removed.append((path, name))
 
     def note_unclear(self, reason: str) -> None:
-        """Note that the engine may read the request in another way."""
+        """Note why the engine may read the request differently."""
         self.unclear = self.unclear or reason
 
     def add_part(self, part: dict[str, Any], place: Place) -> None:
@@ -80,18 +80,18 @@ class EngineRequest:
         self.parts.append(part)
         self._modalities[id(part)] = place.source.modality
 
-    # What a plan reads.
+    # Read by plans.
 
     @cached_property
     def members(self) -> dict[str, Any]:
-        """The members of the request but its messages and lists of media."""
+        """The members of the request, except messages and lists of media."""
         left_out = {"messages", *self.engine.media_members}
         left_out |= {name for path, name in self._removed if not path}
         members = self.chat.items()
         return {name: self.document.whole(one) for name, one in members if name not in left_out}
 
     def messages(self) -> list[dict[str, Any]]:
-        """Return the messages of a chat; a content part that is one of the media is a MediaPart."""
+        """Return the messages of a chat, with a MediaPart for each content part that has media."""
         return [self._message(message) for message in self.chat["messages"]]
 
     def _message(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class EngineRequest:
         return MediaPart(modality, self.document.whole(others))
 
     def options(self, modality: Modality) -> str:
-        """Return the canonical text of the options that a hash of such media has to name."""
+        """Return the canonical text of the options that such media's hash must cover."""
         return self._options[modality]
 
     @cached_property
@@ -132,30 +132,30 @@ class EngineRequest:
                 if name in self.chat
             }
         except RecursionError as error:
-            raise RequestError("has options that are nested too deep") from error
+            raise RequestError("has options that are nested too deeply") from error
         modalities: tuple[Modality, ...] = ("image", "video", "audio")
         if not is_chat:
             return dict.fromkeys(modalities, options_text(given))
         return {one: options_text(formats.unhashed(given, self.release, one)) for one in modalities}
 
-    # Hashes in.
+    # Insert hashes.
 
     @property
     def content_prefix(self) -> str | None:
-        """What is before the SHA-256 of the media's bytes; None if the hash is of the key."""
+        """The prefix of a hash that is the SHA-256 of the bytes, or None for hashes of keys."""
         return self.fields.content_prefix if isinstance(self.fields, ChatFormat) else None
 
     @property
     def has_all_places(self) -> bool:
-        """True if each of the media has a place for its hash."""
+        """True if every item has a place for its hash."""
         return all(place.path is not None for place in self.places)
 
     def hash_of(
         self, source: MediaSource, fields: RequestFields, fetched: bytes | None = None
     ) -> str | None:
-        """Return the hash of media: of its key's fields for the engine, or of its bytes.
+        """Return an item's hash, from its key's fields for the engine or from its bytes.
 
-        `fetched` is the SHA-256 of media that is remote; without it, such media has no hash of its
+        `fetched` is the SHA-256 of remote media. Without it, remote media have no hash of their
         bytes.
         """
         if self.fields is None:
@@ -166,20 +166,20 @@ class EngineRequest:
         return None if sha256 is None else f"{self.content_prefix}{sha256.hex()}"
 
     def fill(self, place: Place, value: str | None) -> None:
-        """Put a hash in its place, if both are there."""
+        """Put a hash in its place, if there is a hash and a place."""
         if value is not None and place.path is not None:
             self._filled.append((place.path, place.name, value))
 
     def leave_hashes_out(self) -> None:
-        """Leave out the hashes of a native request: it has one for each item, or none."""
+        """Drop all hashes of a native request, which must have a hash for every item or none."""
         self._filled.clear()
 
     def set_tags(self, tags: list[str]) -> None:
-        """Add the tags of its hashes to the request."""
+        """Add the tags of the hashes to the request."""
         self._tags = tags
 
     def write(self) -> bytes:
-        """Return the request as JSON: the bytes that came, if nothing has changed."""
+        """Return the request as JSON: the original bytes if nothing has changed."""
         if not (self._removed or self._filled or self._tags is not None):
             return self.document.text
         members = self.document.open()

@@ -1,10 +1,9 @@
 """The forms of requests, chosen by path.
 
-A gateway knows the path of each request, so no member can make it read a request in another way
-than the worker does. `/annotate`, `/plan` and `/route` know it if their caller gives it. If not, a
-request with `messages` is a chat, one with `prompt` a completion, one with `input` a Responses
-request, and any other is native. `/invocations` has no form: SGLang takes chats there, and vLLM
-decides by the members.
+A gateway knows the path of each request, so no member can make it read a request differently than
+the worker. `/annotate`, `/plan` and `/route` know the path if their caller names it. Otherwise
+`messages` mean a chat, `prompt` a completion and `input` a Responses request; any other request is
+native. `/invocations` has no form: SGLang takes chats there, and vLLM decides by the members.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,10 +22,10 @@ PATHS: Mapping[str, Form] = {
     "/v1/responses": "responses",
     "/generate": "generate",
 }
-"""The form of the requests of each path that plans know."""
+"""The form of requests for each path that mmhash can plan."""
 
 COUNTING_PATHS = frozenset({"/v1/messages/count_tokens"})
-"""Paths whose requests an engine only counts: any worker can answer, and caches nothing."""
+"""Paths that only count tokens. Any worker can answer, and none caches anything."""
 
 _READERS: Mapping[Form, Callable[[Document, Engine, str], EngineRequest]] = {
     "chat": chat.read,
@@ -38,14 +37,16 @@ _READERS: Mapping[Form, Callable[[Document, Engine, str], EngineRequest]] = {
 
 
 def form_of_path(path: str | None) -> Form | None:
-    """Return the form of a path; None without a path. One that plans do not know is an error."""
+    """Return the form of a path, or None without a path. Raise if the path is not known."""
     if path is None:
         return None
     if path not in PATHS:
-        raise InputValueError(f"no requests are known at that path: take one of {', '.join(PATHS)}")
+        raise InputValueError(
+            f"mmhash knows no requests for that path: use one of {', '.join(PATHS)}"
+        )
     return PATHS[path]
 
 
 def read_for(document: Document, engine: Engine, release: str) -> EngineRequest:
-    """Return the request as a release of an engine reads it."""
+    """Return the request as this release of the engine reads it."""
     return _READERS[document.form](document, engine, release)

@@ -1,4 +1,4 @@
-"""Native requests (`/generate` of SGLang): a list of hashes beside a list of media."""
+"""Native requests (SGLang's `/generate`): a list of hashes beside a list of media."""
 
 from collections.abc import Collection
 from typing import Any
@@ -9,20 +9,19 @@ from mmhash.requests.engine_request import EngineRequest, Place
 from mmhash.requests.media_text import has_scheme, is_clear
 from mmhash.requests.raw_json import Path, RequestError
 
-# The engine takes lists of lists, and refuses deeper ones.
+# The engine accepts lists of lists, and refuses deeper nesting.
 _MAX_NESTING = 8
 
 
 def read(document: Document, engine: Engine, release: str) -> EngineRequest:
     """Return a native request as an engine reads it.
 
-    The engine takes a hash for each item or none at all. So there are none beside media that it
-    counts too, or if an entry is not a text, but features that were computed already, or a
-    text that it decodes in another way.
+    The engine takes a hash for every item, or none. A request therefore gets no hashes if it has
+    other media, precomputed features, or a text that the engine decodes differently.
     """
     formats = engine.annotate
     if formats is None or formats.native is None:
-        raise RequestError(f"has no messages, and {engine.title} takes no native requests")
+        raise RequestError(f"has no messages, and {engine.title} has no native requests")
     native = formats.native(release)
     request = EngineRequest(document, engine, release, native)
     members = document.members
@@ -33,7 +32,7 @@ def read(document: Document, engine: Engine, release: str) -> EngineRequest:
     if native is None:
         return request
     if members.keys().isdisjoint(native.prompts):
-        raise RequestError("has no messages, and no prompt of a native request")
+        raise RequestError("has neither messages nor the prompt of a native request")
     media = members.get(native.media)
     if media and not any(members.get(name) for name in native.uncounted):
         _read_media(request, native, media)
@@ -41,7 +40,7 @@ def read(document: Document, engine: Engine, release: str) -> EngineRequest:
 
 
 def _remove_hashes(request: EngineRequest, names: Collection[str], media: Any, path: Path) -> None:
-    """Remove the members by which callers' objects among the media identify their content."""
+    """Remove the members by which a caller's media objects identify their content."""
     if len(path) > _MAX_NESTING + 1:
         raise RequestError(f"has media in more than {_MAX_NESTING} levels of lists", path[0])
     if isinstance(media, list):
@@ -54,19 +53,19 @@ def _remove_hashes(request: EngineRequest, names: Collection[str], media: Any, p
 
 
 def _read_media(request: EngineRequest, native: NativeFormat, media: Any) -> None:
-    """Add a place for each image, in lists of the same shape."""
+    """Add a place for each image, in nested lists of the same shape."""
     prompts = _count_prompts(request.document, native)
     is_nested = isinstance(media, list) and all(isinstance(one, list) for one in media)
     groups = media if is_nested else [media if isinstance(media, list) else [media] * prompts]
     if len(groups) > 1 or (isinstance(media, str) and prompts > 1):
-        request.note_unclear(f"{native.media} is a text or a list of texts, for one prompt")
+        request.note_unclear(f"{native.media} must be a text or a list of texts, for one prompt")
     hashes: list[list[None]] = []
     places = []
     for number, group in enumerate(groups):
         path = (native.hashes, number) if is_nested else (native.hashes,)
         for index, text in enumerate(group):
             if not isinstance(text, str) or not is_clear(text):
-                request.note_unclear("the media are texts: URLs, or base64 without escapes")
+                request.note_unclear("the media must be texts: URLs, or base64 without escapes")
                 return
             source = request.document.source("image", text, is_url=has_scheme(text))
             places.append(Place(source, path, index))
@@ -85,4 +84,4 @@ def _count_prompts(document: Document, native: NativeFormat) -> int:
         for _ in range(depth - 1):
             inner = inner[0] if isinstance(inner, list) and inner else None
         return len(prompt) if isinstance(inner, list) else 1
-    return 1  # the prompt of an earlier request, which the engine has
+    return 1  # the engine has the earlier request's prompt

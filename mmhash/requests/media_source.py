@@ -1,4 +1,4 @@
-"""One of the media that a request names."""
+"""The content of an item in a request."""
 
 import hashlib
 from typing import Literal
@@ -11,7 +11,7 @@ Modality = Literal["image", "video", "audio"]
 
 
 class MediaSource:
-    """Media that a request names, decoded and hashed once. A document has one for equal media."""
+    """The content of an item, decoded and hashed once. Equal items of a document share it."""
 
     __slots__ = ("_content", "_digests", "_sha256", "is_url", "modality", "text")
 
@@ -20,7 +20,7 @@ class MediaSource:
     ) -> None:
         self.modality = modality
         self.text = text
-        """A URL or base64, as in the request, or a shorter text if the content was given."""
+        """The URL or base64 in the request, or a shorter text if the content is known."""
         self.is_url = is_url
         self._content = content
         self._digests: dict[Algorithm, Digest] = {}
@@ -28,11 +28,11 @@ class MediaSource:
 
     @property
     def is_remote(self) -> bool:
-        """True if the content has to be fetched."""
+        """True if the content must be fetched."""
         return self.is_url and not is_data_url(self.text)
 
     def content(self) -> bytearray:
-        """Return the content of media that is not remote; a damaged text is an InputValueError."""
+        """Return content that is not remote. Raise InputValueError if the text is damaged."""
         if self._content is None:
             decode = decode_data_url if self.is_url else decode_base64
             self._content = decode(self.text)
@@ -45,7 +45,7 @@ class MediaSource:
         return self._digests[algorithm]
 
     def sha256(self) -> bytes:
-        """Return the SHA-256 of the content, which SGLang takes in chats."""
+        """Return the SHA-256 of the content, which SGLang accepts in chats."""
         if self._sha256 is None:
             self._sha256 = hashlib.sha256(self.content()).digest()
         return self._sha256

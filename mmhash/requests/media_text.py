@@ -1,4 +1,4 @@
-"""Media as text in requests: data: URLs (RFC 2397) and plain base64."""
+"""Decode media in the text of requests: data: URLs (RFC 2397) and plain base64."""
 
 import binascii
 import re
@@ -8,18 +8,18 @@ import pybase64
 
 from mmhash.errors import InputValueError
 
-# An engine that takes base64 in place of a URL reads any other text as base64 or as a path. A path
-# is not valid base64, so it is refused when it is decoded.
+# An engine that takes base64 in place of a URL reads any text without a scheme as base64 or as a
+# path. A path is not valid base64, so decoding refuses it.
 _SCHEMES = ("data:", "http://", "https://", "file:")
 
-# A URL needs few escapes: of plus, slash and equals signs. Decoding one takes longer than a byte.
+# A URL needs few escapes, for plus, slash and equals signs, and an escape is slow to decode.
 _MAX_ESCAPES = 100_000
 
-# Base64 is decoded in steps, between which other threads can take the GIL.
+# Base64 is decoded in steps, to let other threads take the GIL in between.
 _STEP = 1 << 20
 
-# vLLM makes a data: URL of an audio clip's format and data: with a comma in the format, the content
-# would begin there.
+# vLLM builds a data: URL from an audio clip's format and data. With a comma in the format, the
+# content would begin at that comma.
 _FORMAT = re.compile(r"[A-Za-z0-9.+-]{0,64}", re.ASCII)
 
 
@@ -32,7 +32,7 @@ class DataUrlError(InputValueError):
 
 
 def has_scheme(text: str) -> bool:
-    """Return True if an engine that takes URLs and plain base64 alike reads a URL."""
+    """Return True if an engine that takes URLs or plain base64 reads the text as a URL."""
     return text.startswith(_SCHEMES)
 
 
@@ -63,22 +63,24 @@ def _decode_in_steps(text: str | bytes | memoryview) -> bytearray:
 def decode_data_url(text: str) -> bytearray:
     """Return the content of a data: URL."""
     head, comma, content = text.partition(",")
-    # A fragment is no part of the content: it is refused rather than ignored.
+    # A fragment is not part of the content, so refuse it rather than ignore it.
     if not comma or "#" in text or not text.isascii():
-        raise DataUrlError("a data: URL is ASCII, with a comma before its content, no fragment")
+        raise DataUrlError(
+            "a data: URL must be ASCII, with a comma before its content, and no fragment"
+        )
     has_escapes = "%" in content
     if has_escapes and content.count("%") > _MAX_ESCAPES:
-        raise DataUrlError(f"a data: URL has more than {_MAX_ESCAPES} escapes")
+        raise DataUrlError(f"a data: URL must have at most {_MAX_ESCAPES} escapes")
     if not head.lower().endswith(";base64"):
         return bytearray(unquote_to_bytes(content))
     return decode_base64(unquote_to_bytes(content).decode("latin-1") if has_escapes else content)
 
 
 def is_clear(text: str) -> bool:
-    """Return True unless the text is a data: URL whose content engines decode in another way.
+    """Return False for a data: URL whose content engines decode differently.
 
-    They take all behind the comma for base64, whatever is before it, and vLLM before 0.30 skips the
-    signs of escapes in videos and audio clips. A URL without content is not clear either.
+    Engines decode everything after the comma as base64, whatever comes before it. vLLM before 0.30
+    skips percent signs in videos and audio clips. A URL without content is unclear too.
     """
     if not is_data_url(text):
         return True
@@ -88,10 +90,10 @@ def is_clear(text: str) -> bool:
 
 
 def is_frames(text: str) -> bool:
-    """Return True if vLLM reads the text as images, the frames of a video, and not as a file."""
+    """Return True if vLLM reads the text as the frames of a video instead of a file."""
     return text[:16].lower() == "data:video/jpeg;"
 
 
 def is_clear_format(format_: object) -> bool:
-    """Return True if the value is a name that an audio clip's format can have."""
+    """Return True if the value is a plain name, as an audio clip's format should be."""
     return isinstance(format_, str) and _FORMAT.fullmatch(format_) is not None

@@ -1,4 +1,4 @@
-"""Messages (Anthropic): read as the chat that an engine makes of them. No engine takes a hash."""
+"""Messages (Anthropic): read as the chat that the engine makes of them. No engine takes hashes."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from mmhash.requests.engine_request import EngineRequest, Place
 from mmhash.requests.media_text import is_clear
 from mmhash.requests.raw_json import RequestError
 
-# The engine makes a data: URL of it, in which the content begins behind the first comma.
+# The engine builds a data: URL from it, whose content begins after the first comma.
 _MEDIA_TYPE = re.compile(r"[A-Za-z0-9.+-]+/[A-Za-z0-9.+-]+", re.ASCII)
 
 _CONVERTERS: Mapping[str, Callable[[Mapping[str, Any], str, AddImage], dict[str, Any]]] = {
@@ -44,11 +44,13 @@ def _add_image(request: EngineRequest, source: Any) -> dict[str, Any]:
     text = source.get(name) if name else None
     part = {"type": "image_url"}
     if not isinstance(text, str) or not text or not is_clear(text):
-        request.note_unclear("the source of an image is base64, or a URL that is read alike")
+        request.note_unclear(
+            "the source of an image must be base64, or a URL that all engines read alike"
+        )
         return part
     media_type = source.get("media_type", "image/png")
     if name == "data" and not (isinstance(media_type, str) and _MEDIA_TYPE.fullmatch(media_type)):
-        request.note_unclear("the media_type of an image is a media type")
+        request.note_unclear("the media_type of an image must be a media type")
     media = request.document.source("image", text, is_url=name == "url")
     request.add_part(part, Place(media))
     return part

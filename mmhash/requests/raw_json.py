@@ -1,6 +1,6 @@
-"""A request's JSON: parsed to be read, and opened level by level to be written.
+"""A request's JSON: parsed for reading, and opened level by level for writing.
 
-What is written again keeps its bytes but for the members that change: numbers keep their spelling,
+Writing changes only the edited members. All other bytes stay: numbers keep their spelling, and
 strings their escapes.
 """
 
@@ -14,14 +14,14 @@ from msgspec.json import Decoder, Encoder
 from mmhash.errors import InputValueError
 
 PARSE_ERRORS = (MsgspecError, UnicodeDecodeError, RecursionError)
-"""The errors of the parser for a text that is not JSON, is not UTF-8, or is nested too deep."""
+"""The parser's errors for text that is not JSON, is not UTF-8, or is nested too deeply."""
 
 Path = tuple[str | int, ...]
-"""The place of a value in a request: the names of members, and the indexes in lists."""
+"""The place of a value in a request, as names of members and list indexes."""
 
 
 class RequestError(InputValueError):
-    """A request that cannot be read: what is wrong, and where, as a JSON pointer."""
+    """A request cannot be read. The error has the reason, and the place as a JSON pointer."""
 
     def __init__(self, reason: str, *path: str | int) -> None:
         self.reason = reason
@@ -30,17 +30,17 @@ class RequestError(InputValueError):
 
 
 class DuplicateMemberError(RequestError):
-    """An object has two members of one name: another parser may read the other one."""
+    """An object has two members of one name, so two parsers may read different values."""
 
 
 def _escaped(step: str) -> str:
     return step.replace("~", "~0").replace("/", "~1")
 
 
-# The bytes of a text from which on numpy counts faster.
+# The length in bytes above which numpy counts faster.
 _LONG = 4096
 
-# A number that is too large for a float does not make a request unreadable.
+# A number too large for a float does not make a request unreadable.
 _DECODER = Decoder(float_hook=float)
 _OBJECT = Decoder(dict[str, Raw])
 _LIST = Decoder(list[Raw])
@@ -48,7 +48,7 @@ _ENCODER = Encoder()
 
 
 def parse(text: bytes) -> dict[str, Any]:
-    """Return the object that a text is; two members of one name, at any level, are an error."""
+    """Parse a text that is an object. Raise if any object in it has two members of one name."""
     try:
         parsed = _DECODER.decode(text)
         if not isinstance(parsed, dict):
@@ -61,16 +61,16 @@ def parse(text: bytes) -> dict[str, Any]:
 
 
 def _may_repeat_members(text: bytes, parsed: dict[str, Any]) -> bool:
-    """Return True if an object may have two members of one name: the parser keeps the last.
+    """Return True if an object may have two members of one name.
 
-    Then quotes are missing from what it made. An escaped quote counts in both texts, unless it is
-    spelled by its number.
+    The parser keeps only the last, so the parsed object has fewer quotes than the text. An escaped
+    quote counts in both, unless the text spells it as a number.
     """
     return _count_quotes(_ENCODER.encode(parsed)) != _count_quotes(text) or b"\\u0022" in text
 
 
 def _count_quotes(text: bytes) -> int:
-    # Of a long text, faster than count() of bytes, and without the GIL.
+    # For a long text this is faster than bytes.count, and releases the GIL.
     if len(text) < _LONG:
         return text.count(b'"')
     return int(np.count_nonzero(np.frombuffer(text, np.uint8) == ord('"')))
@@ -89,12 +89,12 @@ def _refuse_repeated(pairs: list[tuple[str, Any]]) -> None:
 
 
 def open_object(text: bytes | Raw) -> dict[str, Any]:
-    """Return the members of an object, raw."""
+    """Return the members of an object as raw JSON."""
     return dict(_OBJECT.decode(text))
 
 
 def open_at(members: dict[str, Any], path: Path) -> Any:
-    """Return the object or list at a path; what is on the way is opened in place."""
+    """Return the object or list at a path. Open every level on the way in place."""
     holder: Any = members
     for step in path:
         inner = holder[step]
@@ -110,5 +110,5 @@ def open_at(members: dict[str, Any], path: Path) -> Any:
 
 
 def encode(opened: Any) -> bytes:
-    """Return an opened value as JSON, its raw parts byte for byte."""
+    """Write an opened value as JSON, with its raw parts byte for byte."""
     return _ENCODER.encode(opened)

@@ -1,4 +1,4 @@
-"""Responses (OpenAI): read as the chat that an engine makes of its input items."""
+"""Responses (OpenAI): read as the chat to which the engine converts the input items."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -14,7 +14,7 @@ from mmhash.requests.engine_request import EngineRequest
 from mmhash.requests.raw_json import Path
 
 ReadPart = Callable[[dict[str, Any], Path], None]
-"""Adds the media of a content part, and its place in the document."""
+"""Add the media of a content part, given the part's place in the document."""
 
 _CONVERTERS: Mapping[str, Callable[[Mapping[str, Any], str, ReadPart], dict[str, Any]]] = {
     "sglang": sglang_responses.convert,
@@ -30,7 +30,9 @@ def read(document: Document, engine: Engine, release: str) -> EngineRequest:
     chat = _of_input_images(formats.chat(release))
     request = EngineRequest(document, engine, release, chat)
     if document.members.get("previous_response_id") is not None:
-        request.note_unclear("no plan for previous_response_id: only the worker knows its messages")
+        request.note_unclear(
+            "no plan for previous_response_id: only the worker knows the earlier messages"
+        )
     try:
         request.chat = convert(document.members, release, partial(_read_part, request, chat))
     except InputValueError as error:
@@ -39,7 +41,7 @@ def read(document: Document, engine: Engine, release: str) -> EngineRequest:
 
 
 def _of_input_images(chat: ChatFormat | None) -> ChatFormat | None:
-    """Return the format with an image as Responses have it: of their own type, and a text."""
+    """Adapt a chat's format to Responses, whose images have a type of their own and are texts."""
     if chat is None:
         return None
     media = (

@@ -1,4 +1,4 @@
-"""Messages as SGLang makes a chat of them (0.5.23: entrypoints/anthropic/serving.py)."""
+"""Convert Messages to a chat as SGLang does (0.5.23: entrypoints/anthropic/serving.py)."""
 
 from collections.abc import Iterator, Mapping
 from itertools import groupby
@@ -16,18 +16,19 @@ from mmhash.requests.blocks import (
     text_of,
 )
 
-# Tools of Anthropic's servers have types with these beginnings: they are left out.
+# SGLang drops Anthropic's server tools, whose types have these prefixes.
 _SERVER_TOOLS = ("web_search_", "computer_", "bash_", "text_editor_")
 
 
 def convert(members: Mapping[str, Any], release: str, add_image: AddImage) -> dict[str, Any]:
-    """Return the members of the chat, inline system messages in their places.
+    """Return the members of the chat, with inline system messages in place.
 
-    The template decides whether these are joined with the first, which `leading_system` says that
-    there is. `thinks` is True if the prompt depends on the server's parser of reasoning.
+    The template decides whether to join these with the first system message, which exists if
+    `leading_system` is True. `thinks` is True if the prompt depends on the server's reasoning
+    parser.
     """
     if not reads_every_form(release):
-        raise InputValueError("Messages requests are planned for SGLang 0.5.20 and 0.5.23")
+        raise InputValueError("mmhash plans Messages requests for SGLang 0.5.20 and 0.5.23 only")
     system = _system(members.get("system"))
     messages = [{"role": "system", "content": system}] if system else []
     for message in messages_of(members):
@@ -44,7 +45,7 @@ def convert(members: Mapping[str, Any], release: str, add_image: AddImage) -> di
     }
     if "model" in members:
         chat["model"] = members["model"]
-    if effort is not None:  # unlike a chat's, it turns no thinking on
+    if effort is not None:  # unlike in a chat, it does not turn on thinking
         chat["chat_template_kwargs"] = {"reasoning_effort": "max" if effort == "xhigh" else effort}
     tools = [_function(tool, release) for tool in _tools(members)]
     choice = object_of(members, "tool_choice")
@@ -62,7 +63,7 @@ def _system(system: Any) -> str:
 def _of_blocks(
     role: str, blocks: list[dict[str, Any]], add_image: AddImage
 ) -> Iterator[dict[str, Any]]:
-    """Yield the messages of one: a user's results of tools are messages between its parts."""
+    """Convert a message's blocks. A user's tool results become messages between the parts."""
     parts: list[dict[str, Any]] = []
     calls: list[dict[str, Any]] = []
     for block in blocks:
@@ -109,7 +110,7 @@ def _part(block: dict[str, Any], add_image: AddImage) -> dict[str, Any] | None:
 
 
 def _tool_result(block: dict[str, Any], add_image: AddImage) -> Iterator[dict[str, Any]]:
-    """Yield a message for each run of references to tools, or of other parts."""
+    """Yield a message for each run of tool references, or of other parts."""
     answer = {"role": "tool", "tool_call_id": block.get("tool_use_id") or block.get("id") or ""}
     content = block.get("content")
     if not isinstance(content, list):
@@ -166,7 +167,7 @@ def _has_thinking(messages: Any) -> bool:
 def _tools(members: Mapping[str, Any]) -> list[dict[str, Any]]:
     tools = members.get("tools") or []
     if not isinstance(tools, list) or not all(isinstance(one, dict) for one in tools):
-        raise InputValueError("tools is a list of objects")
+        raise InputValueError("tools must be a list of objects")
     return [one for one in tools if not str(one.get("type") or "").startswith(_SERVER_TOOLS)]
 
 

@@ -1,4 +1,4 @@
-"""Responses as SGLang makes a chat of them (0.5.23: entrypoints/openai/serving_responses.py)."""
+"""Convert Responses to a chat as SGLang does (0.5.23: entrypoints/openai/serving_responses.py)."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +14,7 @@ _COPIED = ("model", "chat_template_kwargs", "cache_salt", "extra_key")
 
 _DEVELOPER = "Developer instructions:"
 
-# Begins the reasoning that the engine gives to clients to keep for it.
+# The prefix of the encrypted reasoning that clients keep for the engine.
 _STATE_PREFIX = "sglang-reasoning-v1."
 
 _CUSTOM_PARAMETERS = {
@@ -28,12 +28,12 @@ _CUSTOM_PARAMETERS = {
 
 
 def convert(members: Mapping[str, Any], release: str, read_part: ReadPart) -> dict[str, Any]:
-    """Return the members of the chat, system messages in their places.
+    """Return the members of the chat, with system messages in place.
 
-    The template decides whether these are joined in the first.
+    The template decides whether to join them.
     """
     if not reads_every_form(release):
-        raise InputValueError("Responses requests are planned for SGLang 0.5.20 and 0.5.23")
+        raise InputValueError("mmhash plans Responses requests for SGLang 0.5.20 and 0.5.23 only")
     given, messages = members.get("input"), []
     if instructions := members.get("instructions"):
         messages.append({"role": "system", "content": instructions})
@@ -44,7 +44,7 @@ def convert(members: Mapping[str, Any], release: str, read_part: ReadPart) -> di
             message = _message(item, ("input", index), read_part)
             messages += [] if message is None else [message]
     else:
-        raise InputValueError("input is a text or a list of items")
+        raise InputValueError("input must be a text or a list of items")
     tools = list(_tools(members.get("tools") or []))
     reasoning = members.get("reasoning")
     return {
@@ -59,9 +59,9 @@ def convert(members: Mapping[str, Any], release: str, read_part: ReadPart) -> di
 
 
 def _message(item: Any, path: Path, read_part: ReadPart) -> dict[str, Any] | None:
-    """Return the message of an item, None for reasoning without a text."""
+    """Return the message of an item, or None for reasoning without a text."""
     if not isinstance(item, dict):
-        raise InputValueError("each item of input is an object")
+        raise InputValueError("each item of input must be an object")
     match item.get("type"):
         case "function_call":
             return _call(item, item.get("name"), _arguments(item.get("arguments")))
@@ -107,7 +107,7 @@ def _part(part: Any, path: Path, read_part: ReadPart) -> Any:
 
 
 def _labelled(content: Any) -> Any:
-    """Return the content of a developer's message, which becomes the system's."""
+    """Return the content of a developer's message, which becomes a system message."""
     if isinstance(content, str):
         return f"{_DEVELOPER}\n{content}"
     if not isinstance(content, list):
@@ -126,7 +126,7 @@ def _call(item: dict[str, Any], name: Any, arguments: dict[str, Any]) -> dict[st
 
 
 def _arguments(given: Any) -> dict[str, Any]:
-    """Return the arguments of a call; what is no object counts as an empty one."""
+    """Return the arguments of a call, or an empty object if they are not an object."""
     if isinstance(given, str):
         try:
             given = json.loads(given)
@@ -148,7 +148,7 @@ def _reasoning(item: dict[str, Any]) -> str:
 
 
 def _joined(messages: list[dict[str, Any]], release: str) -> list[dict[str, Any]]:
-    """Return the messages with those of the assistant that follow one another as one."""
+    """Join consecutive messages of the assistant."""
     joined: list[dict[str, Any]] = []
     for message in messages:
         previous = joined[-1] if joined else None
@@ -191,9 +191,9 @@ def _as_parts(content: Any) -> list[Any]:
 
 
 def _tools(tools: Any) -> Iterator[dict[str, Any]]:
-    """Yield the tools that a template gets: the engine leaves out its own and namespaces."""
+    """Yield the tools for the template. SGLang drops built-in tools and namespaces."""
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-        raise InputValueError("tools is a list of objects")
+        raise InputValueError("tools must be a list of objects")
     for tool in tools:
         if tool.get("type") == "shell":
             raise InputValueError("no plan for a tool of type shell")
@@ -216,7 +216,7 @@ def _description(tool: Mapping[str, Any]) -> str | None:
 
 
 def _choice(choice: Any) -> Any:
-    """Return the chat's choice of a tool: a named tool, or a text."""
+    """Convert the choice of a tool to a chat's: a named tool or a text."""
     if not isinstance(choice, dict):
         return choice or "auto"
     function = choice.get("function")
@@ -228,5 +228,5 @@ def _choice(choice: Any) -> Any:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise InputValueError("the text of an item is a text")
+        raise InputValueError("the text of an item must be a text")
     return value

@@ -1,7 +1,7 @@
-"""A request's text with the base64 of its data: URLs set aside.
+"""Shorten a request's text by setting aside the base64 of its data: URLs.
 
-Nearly all of a request with images is base64. It is searched for its end and decoded, once. The
-parser reads what is left, level by level, and hardly anything is copied.
+Nearly all bytes of a request with images are base64. Decoding the base64 once and replacing it with
+a short word leaves little text for the parser, which would otherwise copy it at each level.
 """
 
 from secrets import token_hex
@@ -10,21 +10,21 @@ from mmhash.requests.media_text import Base64Error, decode_base64
 
 _MARK = b";base64,"
 
-# Shorter ones are left to the parser.
+# Shorter base64 is left to the parser.
 _MIN_LENGTH = 1024
 
-# So many are set aside at most: more are read as any other text.
+# At most this many are set aside. Any further base64 is parsed as text.
 _MAX_COUNT = 1024
 
-# Of the number at the end of a word.
+# The digits of the number at the end of a word.
 _DIGITS = 8
 
-# The bytes at either end by which contents of one length are told apart before they are compared.
+# Contents of one length are first compared by this many bytes at both ends.
 _END = 64
 
 
 class ShortText:
-    """A text, and a shorter one with words that nobody can guess in place of its base64."""
+    """A text, and a shorter copy with an unguessable word in place of each base64."""
 
     def __init__(self, whole: bytes) -> None:
         self.whole = whole
@@ -41,15 +41,15 @@ class ShortText:
             end = whole.find(b'"', begin)
             if end < 0:
                 break
-            # In JSON the mark is within a string. One of base64 alone up to the next quote ends
-            # there, so that the words change neither its beginning nor its end.
+            # In JSON the mark is inside a string. If only base64 follows up to the next quote, the
+            # string ends there, and a word changes neither end of the string.
             if end - begin >= _MIN_LENGTH and (word := self._set_aside(begin, end)) is not None:
                 pieces += [whole[start:begin], word]
                 start = end
         return b"".join([*pieces, whole[start:]]) if pieces else whole
 
     def _set_aside(self, begin: int, end: int) -> bytes | None:
-        """Return the word for a part of the text; None if it is not base64."""
+        """Return the word for a part of the text, or None if the part is not base64."""
         text = memoryview(self.whole)[begin:end]
         ends = (len(text), bytes(text[:_END]), bytes(text[-_END:]))
         same = self._known.setdefault(ends, [])
@@ -70,18 +70,18 @@ class ShortText:
 
     @property
     def has_words(self) -> bool:
-        """True if something was set aside."""
+        """True if anything was set aside."""
         return bool(self._texts)
 
     def content(self, text: str) -> bytearray | None:
-        """Return the decoded content at the end of a short text, if it was set aside."""
+        """Return the decoded content that a short text ends with, if it was set aside."""
         word = text[-len(self._nonce) - _DIGITS :]
         if not self._contents or not word.startswith(self._nonce.decode()):
             return None
         return self._contents[int(word[-_DIGITS:])]
 
     def restore(self, text: bytes) -> bytes:
-        """Return a text with its words replaced by what they stand for."""
+        """Return a text with all words replaced by the original base64."""
         if not self._texts or self._nonce not in text:
             return text
         first, *others = text.split(self._nonce)

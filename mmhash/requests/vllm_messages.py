@@ -1,4 +1,4 @@
-"""Messages as vLLM makes a chat of them (0.32: entrypoints/anthropic/serving.py)."""
+"""Convert Messages to a chat as vLLM does (0.32: entrypoints/anthropic/serving.py)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,7 +16,7 @@ from mmhash.requests.blocks import (
 )
 
 BILLING_HEADER = "x-anthropic-billing-header"
-"""The beginning of Claude Code's line that differs in each request: vLLM removes it."""
+"""The prefix of Claude Code's billing line, which changes with every request. vLLM removes it."""
 
 _COPIED = ("model", "chat_template_kwargs", "cache_salt", "kv_transfer_params")
 
@@ -24,13 +24,13 @@ _WITHOUT_PART = frozenset({"thinking", "redacted_thinking", "tool_reference"})
 
 
 def convert(members: Mapping[str, Any], release: str, add_image: AddImage) -> dict[str, Any]:
-    """Return the members of the chat, inline system messages in their places.
+    """Return the members of the chat, with inline system messages in place.
 
-    The template decides whether these are joined with the first, and which `reasoning_effort`
-    stands for `thinking` that is disabled.
+    The template decides whether to join these with the first system message, and which
+    `reasoning_effort` stands for disabled `thinking`.
     """
     if not is_since(release, "0.32.0rc0"):
-        raise InputValueError("Messages requests are planned for vLLM 0.32.0 and later")
+        raise InputValueError("mmhash plans Messages requests for vLLM 0.32.0 and newer")
     chat = {name: members[name] for name in _COPIED if name in members}
     chat["messages"] = list(_messages(members, add_image))
     tools = _tools(members)
@@ -68,7 +68,7 @@ def _system_text(content: Any) -> str:
 def _of_blocks(
     role: str, blocks: list[dict[str, Any]], add_image: AddImage
 ) -> Iterator[dict[str, Any]]:
-    """Yield the messages of one: results of tools come before it, as messages of their own."""
+    """Convert a message's blocks. Tool results become messages of their own before it."""
     parts: list[dict[str, Any]] = []
     calls: list[dict[str, Any]] = []
     reasoning: list[str] = []
@@ -133,13 +133,13 @@ def _tool_result(block: dict[str, Any], add_image: AddImage) -> Iterator[dict[st
 
 
 def _tools(members: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """Return the tools at the end of the conversation, in which blocks add and remove some."""
+    """Return the tools that remain after all blocks that add or remove tools."""
     given = members.get("tools")
     if given is not None and not (
         isinstance(given, list)
         and all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in given)
     ):
-        raise InputValueError("tools is a list of objects with a name")
+        raise InputValueError("tools must be a list of objects with a name")
     changes = [
         block
         for message in members["messages"]
@@ -156,7 +156,7 @@ def _tools(members: Mapping[str, Any]) -> list[dict[str, Any]] | None:
         definition = change.get("definition")
         name = (definition if isinstance(definition, dict) else change).get("name")
         if not isinstance(name, str) or (definition is None and name not in tools):
-            raise InputValueError("a tool that is added or removed has a known name")
+            raise InputValueError("a block adds or removes a tool that the request does not define")
         if definition is not None:
             tools[name] = definition
         elif block["type"] == "tool_addition":

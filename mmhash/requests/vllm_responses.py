@@ -1,4 +1,4 @@
-"""Responses as vLLM makes a chat of them (0.32: entrypoints/openai/responses)."""
+"""Convert Responses to a chat as vLLM does (0.32: entrypoints/openai/responses)."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +30,7 @@ ReadPart = Callable[[dict[str, Any], Path], None]
 def convert(members: Mapping[str, Any], release: str, read_part: ReadPart) -> dict[str, Any]:
     """Return the members of the chat."""
     if not is_since(release, "0.32.0rc0"):
-        raise InputValueError("Responses requests are planned for vLLM 0.32.0 and later")
+        raise InputValueError("mmhash plans Responses requests for vLLM 0.32.0 and newer")
     chat = {name: members[name] for name in _COPIED if name in members}
     given = members.get("input")
     messages: list[dict[str, Any]] = []
@@ -41,7 +41,7 @@ def convert(members: Mapping[str, Any], release: str, read_part: ReadPart) -> di
     elif isinstance(given, list):
         messages += _messages(given, read_part)
     else:
-        raise InputValueError("input is a text or a list of items")
+        raise InputValueError("input must be a text or a list of items")
     chat["messages"] = messages
     if tools := members.get("tools"):
         chat["tools"] = list(_tools(tools))
@@ -53,11 +53,11 @@ def convert(members: Mapping[str, Any], release: str, read_part: ReadPart) -> di
 
 
 def _messages(items: list[Any], read_part: ReadPart) -> list[dict[str, Any]]:
-    """Return the messages; an assistant's text, reasoning and calls in turn are one."""
+    """Return the messages. The assistant's consecutive text, reasoning and calls form one."""
     made: list[dict[str, Any]] = []
     for index, item in enumerate(items):
         if not isinstance(item, dict):
-            raise InputValueError("each item of input is an object")
+            raise InputValueError("each item of input must be an object")
         message = _message(item, ("input", index), read_part)
         previous = made[-1] if made and made[-1].get("role") == "assistant" else None
         if previous is None or not _join(previous, message):
@@ -66,7 +66,7 @@ def _messages(items: list[Any], read_part: ReadPart) -> list[dict[str, Any]]:
 
 
 def _join(previous: dict[str, Any], message: dict[str, Any]) -> bool:
-    """Add what a message has to the assistant's before it, unless that has the same."""
+    """Merge a message into the assistant's previous one, unless both have the same member."""
     if message["role"] != "assistant":
         return False
     (name,) = message.keys() - {"role"}
@@ -137,9 +137,9 @@ def _reasoning(item: dict[str, Any]) -> str:
 
 
 def _tools(tools: Any) -> Iterator[dict[str, Any]]:
-    """Yield the tools that a template gets: others, such as a search of the web, are left out."""
+    """Yield the tools for the template. vLLM drops all others, such as web search."""
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-        raise InputValueError("tools is a list of objects")
+        raise InputValueError("tools must be a list of objects")
     for tool in tools:
         if tool.get("type") == "function":
             yield _function(tool)
@@ -165,5 +165,5 @@ def _is_partial(item: Any) -> bool:
 
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise InputValueError(f"{name} is a text")
+        raise InputValueError(f"{name} must be a text")
     return value

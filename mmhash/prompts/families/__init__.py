@@ -1,1 +1,1 @@
-"""Model families: one module each, chosen by a model's config."""
+"""Model families: one module for each, chosen by the model's config.json."""

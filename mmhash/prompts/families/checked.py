@@ -1,8 +1,8 @@
-"""Model types whose engine is known to expand items as the model's own processor does.
+"""Model types that the engine is known to expand as the model's own processor does.
 
-`make oracle` compares each with the engine's own input processing. A type or a modality that is
-missing here is expanded in another way, or has not been compared: it has no plan unless the
-operator marks the model as unchecked.
+`make oracle` compares each type with the engine's own input processing. If a type or modality is
+missing here, the engine expands it differently, or nobody has compared it. mmhash then plans the
+model only if the operator marks it as unchecked.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ _GLM: _Texts = {"image": "<|begin_of_image|><|image|><|end_of_image|>"}
 _GEMMA: _Texts = {"image": "<image_soft_token>", "video": "<|video|>"}
 _MINICPM: _Texts = {"image": "<|image_pad|>", "video": "<|video_pad|>"}
 
-# vLLM's processor for models of transformers writes nothing into such prompts.
+# vLLM's processor for transformers models adds no text to such prompts.
 _NO_TEXT: _Texts = {"image": ""}
 
 _VLLM: dict[str, _Texts] = {
@@ -75,17 +75,17 @@ _VLLM: dict[str, _Texts] = {
     "vipllava": _NO_TEXT,
     "video_llava": _NO_TEXT,
 }
-"""What vLLM writes for an item into a prompt whose template takes texts only."""
+"""The text that vLLM writes for an item if the template takes texts only."""
 
 LEAST_SIDES = {"cosmos3_edge": 32, "minimax_m3_vl": 28}
-"""The side below which vLLM enlarges an image otherwise than the processor."""
+"""The side below which vLLM and the processor enlarge an image differently."""
 
 NUMBERED = frozenset({"minicpmv4_6", "minicpmv4_7"})
-"""Types whose prompt names the place of each item."""
+"""Types whose prompts number the items."""
 
 
 def texts(model_type: str, engine: str, release: str) -> _Texts:
-    """Return the texts of the modalities that are checked; none is an UnknownModelError."""
+    """Return the texts of the checked modalities. Raise UnknownModelError if there are none."""
     found = _VLLM.get(model_type)
     if found is None or engine == "sglang":
         raise UnknownModelError(

@@ -1,4 +1,4 @@
-"""Gemma 3: an image is 256 tokens between newlines, with pan and scan also each of its crops."""
+"""Gemma 3: an image, and with pan and scan each of its crops, is 256 tokens between newlines."""
 
 import math
 from bisect import bisect_right
@@ -23,7 +23,7 @@ from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
 MAX_CROPS = 64
 MAX_NEWLINES = 64
-"""The newlines of the longest token that is looked for: Gemma 3's has 31."""
+"""The longest newline token to look for. Gemma 3's longest has 31 newlines."""
 OPTIONS = frozenset(
     {
         "do_pan_and_scan",
@@ -46,9 +46,9 @@ class Gemma3(Family):
         soft = read_token(files, "image_token")
         self.token = files.token_id(soft)
         self.image = f"\n\n{self.start}{soft}{read_token(files, 'eoi_token')}\n\n"
-        # The tokens of one newline and more, at their number; -1 is no token.
+        # The token of n newlines at index n, or -1 if there is no such token.
         self.newlines = [-1, *(files.token_id("\n" * count) for count in range(1, 5))]
-        with suppress(UnknownModelError):  # the tokenizer's longest
+        with suppress(UnknownModelError):  # stops at the tokenizer's longest
             for count in range(5, MAX_NEWLINES + 1):
                 self.newlines.append(files.token_id("\n" * count))
 
@@ -71,12 +71,14 @@ class Gemma3(Family):
     def merge(
         self, token_ids: list[int], items: list[PlacedItem]
     ) -> tuple[list[int], list[PlacedItem]]:
-        """Return the prompt with the newlines around images merged with those next to them."""
+        """Return the prompt with the newlines around images merged into adjacent newlines."""
         places = [place for item in items for place in (item.start, item.end - 1)]
         if self.files.engine == "vllm":
             token_ids, places = self.merge_pairs(token_ids, places)
             if any(token_ids[last] == self.newlines[3] for last in places[1::2]):
-                raise InputValueError("vLLM refuses a single newline after an image of this model")
+                raise InputValueError(
+                    "vLLM cannot serve an image of this model before a single newline"
+                )
         else:
             token_ids, places = self.merge_runs(token_ids, places)
         starts = places[::2]
@@ -85,11 +87,11 @@ class Gemma3(Family):
         ]
 
     def merge_pairs(self, token_ids: list[int], places: list[int]) -> tuple[list[int], list[int]]:
-        """Merge as vLLM: neighbours of one and two newlines, in three passes over the prompt.
+        """Merge adjacent tokens of one and two newlines as vLLM does, in three passes.
 
-        Return also where the tokens at `places` are then. vLLM then looks for the tokens of each
-        image, with three newlines taken for one and two: so it finds no image that one newline
-        follows.
+        Also return the new positions of the tokens at `places`. vLLM looks for each image's tokens
+        afterwards, and reads three newlines as one and two. So it finds no image before a single
+        newline.
         """
         for first, second in ((1, 2), (2, 1), (2, 2)):
             pair = self.newlines[first], self.newlines[second]
@@ -98,9 +100,9 @@ class Gemma3(Family):
         return token_ids, places
 
     def merge_runs(self, token_ids: list[int], places: list[int]) -> tuple[list[int], list[int]]:
-        """Merge as a tokenizer that sees the expanded text: any number of newlines.
+        """Merge any number of newlines, as a tokenizer does that reads the expanded text.
 
-        Return also where the tokens at `places` are then.
+        Also return the new positions of the tokens at `places`.
         """
         merged: list[int] = []
         moved: list[int] = []
@@ -123,15 +125,15 @@ def _move(item: PlacedItem, by: int) -> PlacedItem:
 def _merge_pair(
     token_ids: list[int], pair: tuple[int, int], token: int
 ) -> tuple[list[int], list[int]]:
-    """Return the ids with a token for each pair, and the places of the second ones of the pairs.
+    """Replace each pair by a token. Return the ids and the places of the pairs' second tokens.
 
-    Tokens between newlines are copied at once, not one by one.
+    Tokens between newlines are copied in slices, not one by one.
     """
     first, second = pair
     merged: list[int] = []
     gone: list[int] = []
     start = position = 0
-    with suppress(ValueError):  # there is no further one
+    with suppress(ValueError):  # no further pair
         while True:
             position = token_ids.index(first, position) + 1
             if token_ids[position : position + 1] == [second]:
@@ -145,8 +147,8 @@ def _merge_pair(
 def count_crops(size: MediaSize, given: Section) -> int:
     """Return the number of crops of an image.
 
-    The processor's own defaults come before the values of the image processor's file: only options
-    of the request change them.
+    The processor's built-in defaults override the values in the image processor's file. Only
+    options of the request change them.
     """
     if not given.get("do_pan_and_scan", bool, default=False):
         return 0

@@ -1,4 +1,4 @@
-"""GLM-4.1V, GLM-4.5V and GLM-4.6V: images in patches, and videos with the seconds of frames."""
+"""GLM-4.1V, GLM-4.5V and GLM-4.6V: images in patches, and videos with each frame's second."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -36,7 +36,7 @@ class Glm4V(Family):
         return Patches.read(settings, pixels, older_names=False)
 
     def placeholders(self) -> Mapping[Modality, Placeholder]:
-        """Return the placeholders; vLLM replaces the tokens around a video's as well."""
+        """Return the placeholders. vLLM also replaces the tokens around a video's target."""
         placeholders: dict[Modality, Placeholder] = {
             "image": Placeholder("<|image|>", "<|begin_of_image|><|image|><|end_of_image|>")
         }
@@ -46,19 +46,19 @@ class Glm4V(Family):
         return placeholders
 
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
-        """Return the tokens of an image, or of a video's frames with their seconds."""
+        """Return the tokens of an image, or of a video's frames and their seconds."""
         if modality == "image":
             return self._expand_image(size, options)
         if modality == "video" and self.video is not None:
             return self._expand_video(self.video, size, options)
-        raise UnknownModelError(f"{modality} items of this model are not planned")
+        raise UnknownModelError(f"mmhash cannot plan {modality} items of this model")
 
     def _expand_image(self, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
         patches = self.image
         pixels = read_pixels(
             read_options(options, "images_kwargs", ("size",)), patches.pixels, older_names=False
         )
-        # The image stands for all frames of a patch, and their pixels count.
+        # The image fills all frames of a patch, and the pixels of all frames count.
         height, width = patches.resize_frames(patches.frames, size.height, size.width, pixels)
         grid = patches.grid(height, width)
         return Expansion([self.image_token] * patches.tokens(grid), grid=grid)
@@ -67,7 +67,7 @@ class Glm4V(Family):
         self, patches: Patches, size: MediaSize, options: Mapping[str, Any]
     ) -> Expansion:
         if size.in_prompt > 1 and self.files.engine == "vllm":
-            raise InputValueError("vllm takes one video in a prompt of this model")
+            raise InputValueError("vLLM accepts only one video in a prompt of this model")
         chosen = read_options(options, "videos_kwargs", ("size",))
         pixels = read_pixels(chosen, patches.pixels, older_names=False)
         height, width = patches.resize_frames(size.frames, size.height, size.width, pixels)
@@ -85,7 +85,7 @@ class Glm4V(Family):
         return Expansion([*ids, self.files.token_id("<|end_of_video|>")], embeds, grid)
 
     def _format(self, second: float) -> str:
-        """Return a frame's second as the prompt has it: vLLM's of GLM-4.6V are whole."""
+        """Return a frame's second as the prompt spells it. vLLM rounds down for GLM-4.6V."""
         if not self.is_46:
             return f"{int(second)}"
         return f"{float(int(second)) if self.files.engine == 'vllm' else second:.1f} seconds"

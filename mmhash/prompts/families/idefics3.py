@@ -1,4 +1,4 @@
-"""Idefics3 and SmolVLM: rows of square tiles, each with its place, and then the whole image."""
+"""Idefics3 and SmolVLM: rows of square tiles, each with its position, then the whole image."""
 
 import math
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ class Idefics3(Family):
     """Idefics3."""
 
     model_types: ClassVar[frozenset[str]] = frozenset({"idefics3"})
-    # SGLang serves it by its generic backend, which has no prefix cache.
+    # SGLang serves this family with its generic backend, which has no prefix cache.
     engines: ClassVar[frozenset[str]] = frozenset({"vllm"})
 
     def __init__(self, files: ModelFiles) -> None:
@@ -31,7 +31,7 @@ class Idefics3(Family):
         self.tile = read_count(image.section("max_image_size"), "longest_edge")
         self.splits = image.get("do_image_splitting", bool, default=True)
         if not image.get("do_resize", bool, default=True):
-            raise UnknownModelError(f"do_resize in {image.where} is true")
+            raise UnknownModelError(f"do_resize in {image.where} must be true")
         self.run = read_count(files.processor, "image_seq_len", 169)
         self.image_token, self.fake, self.whole = self.read_marks()
         self.token = check_token(files, self.image_token, 128257)
@@ -71,7 +71,7 @@ class Idefics3(Family):
 
 
 class SmolVLM(Idefics3):
-    """SmolVLM, whose tokenizer names the tokens: images."""
+    """SmolVLM: images. The tokenizer names the tokens."""
 
     model_types: ClassVar[frozenset[str]] = frozenset({"smolvlm"})
 
@@ -85,10 +85,10 @@ class SmolVLM(Idefics3):
 
 
 def count_tiles(size: MediaSize, longest: int, tile: int) -> tuple[int, int]:
-    """Return the rows and columns of tiles: 0 and 0 if the image is one tile.
+    """Return the rows and columns of tiles, or 0 and 0 if the image is a single tile.
 
-    vLLM counts tiles with a function of the processor, and the processor makes others of an image
-    whose shorter side grows with the longer one. vLLM cannot serve such an image.
+    vLLM counts tiles with a function of the processor, but the processor itself makes other tiles
+    of some narrow images. vLLM cannot serve such an image, so the plan refuses it.
     """
     height, width = resize(size.height, size.width, longest)
     counted = math.ceil(height / tile), math.ceil(width / tile)
@@ -108,7 +108,7 @@ def count_tiles(size: MediaSize, longest: int, tile: int) -> tuple[int, int]:
 
 
 def resize(height: int, width: int, longest: int) -> tuple[int, int]:
-    """Return the height and width of an image whose longest side is resized to `longest`."""
+    """Return the height and width of an image after its longest side is resized to `longest`."""
     ratio = width / height
     if width >= height:
         width, height = longest, _make_even(int(longest / ratio))

@@ -1,4 +1,4 @@
-"""InternVL in transformers' form: an image as a grid of square tiles, and then as a whole."""
+"""InternVL in transformers' form: an image is a grid of square tiles, then the whole image."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -18,7 +18,7 @@ class InternVL(Family):
     """InternVL 3 with `model_type` internvl: images."""
 
     model_types: ClassVar[frozenset[str]] = frozenset({"internvl"})
-    # SGLang serves it by its generic backend, which has no prefix cache.
+    # SGLang serves this family with its generic backend, which has no prefix cache.
     engines: ClassVar[frozenset[str]] = frozenset({"vllm"})
 
     def __init__(self, files: ModelFiles) -> None:
@@ -27,7 +27,7 @@ class InternVL(Family):
         size = image.section("size")
         self.tile_pixels = read_count(size, "height") * read_count(size, "width")
         if not image.get("do_resize", bool, default=True):
-            raise UnknownModelError(f"do_resize in {image.where} is true")
+            raise UnknownModelError(f"do_resize in {image.where} must be true")
         self.min_patches = read_count(image, "min_patches", 1, MAX_TILES)
         self.max_patches = read_count(image, "max_patches", 12, MAX_TILES)
         self.run = read_count(files.processor, "image_seq_length", 256)
@@ -37,14 +37,14 @@ class InternVL(Family):
         self.token = check_token(files, self.context, 151667)
 
     def placeholders(self) -> Mapping[Modality, Placeholder]:
-        """Return the placeholder of an image: the token that the tiles repeat."""
+        """Return the placeholder of an image, which is the token that tiles repeat."""
         return {"image": Placeholder(self.context, self.context)}
 
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
         """Return the tokens of all tiles between two marks.
 
-        The processor's own `crop_to_patches`, true, comes before the one of the image processor's
-        file: only an option of the request changes it.
+        The processor's built-in `crop_to_patches=True` overrides the image processor's file. Only
+        an option of the request changes it.
         """
         del modality
         given = read_flat_options(options, OPTIONS)

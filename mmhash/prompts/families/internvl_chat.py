@@ -21,7 +21,7 @@ class InternVLChat(Family):
     """InternVL 1.5 to 3.5 with `model_type` internvl_chat: images."""
 
     model_types: ClassVar[frozenset[str]] = frozenset({"internvl_chat"})
-    # SGLang tiles images by its own rules: it reads none of these settings.
+    # SGLang tiles images by its own rules, and reads none of these settings.
     engines: ClassVar[frozenset[str]] = frozenset({"vllm"})
 
     def __init__(self, files: ModelFiles) -> None:
@@ -31,7 +31,9 @@ class InternVLChat(Family):
         side = self.image_size // read_count(vision, "patch_size")
         ratio = files.config.get("downsample_ratio", float)
         if not (side and 1 / side <= ratio <= 1):
-            raise UnknownModelError(f"downsample_ratio in {files.config.where} is above 0, up to 1")
+            raise UnknownModelError(
+                f"downsample_ratio in {files.config.where} must be above 0 and at most 1"
+            )
         self.run = int(side**2 * ratio**2)
         self.min_tiles = read_count(files.config, "min_dynamic_patch", most=MAX_TILES)
         self.max_tiles = read_count(files.config, "max_dynamic_patch", most=MAX_TILES)
@@ -40,7 +42,7 @@ class InternVLChat(Family):
         self.token = files.token_id(_CONTEXT)
 
     def placeholders(self) -> Mapping[Modality, Placeholder]:
-        """Return the placeholder of an image, which is no token of its own."""
+        """Return the placeholder of an image, which is several tokens."""
         return {"image": Placeholder("<image>", "<image>")}
 
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
@@ -50,7 +52,7 @@ class InternVLChat(Family):
         return lay_out(self.files, f"{_START}{_CONTEXT}{_END}", self.token, self.run * tiles)
 
     def count_tiles(self, size: MediaSize, given: Section) -> int:
-        """Return the number of tiles, with the image as a whole if there are several."""
+        """Return the number of tiles. If there are several, the whole image counts as one more."""
         least = read_count(given, "min_dynamic_patch", self.min_tiles, MAX_TILES)
         most = read_count(given, "max_dynamic_patch", self.max_tiles, MAX_TILES)
         if not given.get("dynamic_image_size", bool, self.is_dynamic):

@@ -1,4 +1,4 @@
-"""Placeholders with structure: text around runs of one repeated token."""
+"""Structured items: text around runs of a repeated token."""
 
 from itertools import chain, groupby
 
@@ -7,10 +7,9 @@ from mmhash.prompts.files import ModelFiles, UnknownModelError
 
 
 def lay_out(files: ModelFiles, text: str, token: int, run: int) -> Expansion:
-    """Encode a text, and repeat each `token` in it `run` times: these take the embeddings.
+    """Encode a text and repeat each `token` in it `run` times. These tokens take embeddings.
 
-    A text of tokens and of runs of one token is encoded before the runs are written out: the
-    tokenizer has less to read.
+    The text is encoded before the runs are written out, which leaves the tokenizer less to read.
     """
     ids = files.encode(text)
     if ids.count(token) * run + len(ids) > MAX_TOKENS:
@@ -21,7 +20,7 @@ def lay_out(files: ModelFiles, text: str, token: int, run: int) -> Expansion:
 
 
 def mark_embeds(token_ids: list[int], token: int) -> Expansion:
-    """Return an expansion whose embeddings are at each `token`."""
+    """Return an expansion that takes embeddings at each `token`."""
     embeds, start = [], 0
     for value, group in groupby(token_ids):
         end = start + sum(1 for _ in group)

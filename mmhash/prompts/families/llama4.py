@@ -1,4 +1,4 @@
-"""Llama 4: tiles with separators in the canvas that fits an image best, then the whole image."""
+"""Llama 4: tiles with separators on the canvas that fits an image best, then the whole image."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -30,7 +30,9 @@ class Llama4(Family):
         patch = read_count(vision, "patch_size", 14)
         ratio = vision.get("pixel_shuffle_ratio", float, 0.5)
         if self.tile % patch or not 0.01 <= ratio <= 1:
-            raise UnknownModelError(f"image_size in {vision.where} is a multiple of patch_size")
+            raise UnknownModelError(
+                f"image_size in {vision.where} must be a multiple of patch_size"
+            )
         self.run = (self.tile // patch) ** 2 // round(1 / ratio**2)
         require_equal(image, "size", {"height": self.tile, "width": self.tile})
         require_equal(files.processor, "patch_size", patch)
@@ -44,7 +46,7 @@ class Llama4(Family):
         return {"image": Placeholder(_IMAGE, _IMAGE)}
 
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
-        """Return the tokens of all tiles and of the whole image; vLLM reads no option."""
+        """Return the tokens of all tiles and of the whole image. vLLM reads no options."""
         del modality
         read_flat_options(options, ())
         rows, columns = choose_canvas(size, self.most, self.tile, self.is_maximal)
@@ -55,9 +57,9 @@ class Llama4(Family):
         return lay_out(self.files, text, self.token, self.run)
 
     def splits_items(self) -> bool:
-        """Return True for SGLang: each tile is an item.
+        """Return True for SGLang, where each tile is an item.
 
-        It ignores a caller's hashes, which are not as many.
+        SGLang ignores a caller's hashes, because there are fewer hashes than tiles.
         """
         return self.files.engine == "sglang"
 
@@ -65,9 +67,9 @@ class Llama4(Family):
 def choose_canvas(size: MediaSize, most: int, tile: int, is_maximal: bool) -> tuple[int, int]:
     """Return the rows and columns of the canvas that fits an image best.
 
-    An image that some canvas can hold is enlarged as little as possible, or as much with
-    `is_maximal`; another is reduced as little as possible. Of equals, the first of the smallest
-    wins. Scales are compared as 32-bit floats, because torch computes them so.
+    If a canvas can hold the image, choose the least enlargement, or the greatest with `is_maximal`.
+    Otherwise choose the least reduction. Ties go to the smallest canvas, then to the first. Scales
+    are compared as 32-bit floats, as torch computes them.
     """
     canvases = list_canvases(most)
     heights, widths = (canvases * tile).astype(np.float32).T
@@ -81,7 +83,7 @@ def choose_canvas(size: MediaSize, most: int, tile: int, is_maximal: bool) -> tu
 
 @lru_cache(maxsize=16)
 def list_canvases(most: int) -> "np.ndarray[tuple[int, int], np.dtype[np.int64]]":
-    """Return the canvases (rows, columns) of up to `most` tiles, by shape: larger shapes first."""
+    """Return the canvases (rows, columns) of up to `most` tiles, ordered by shape, larger first."""
     shapes: dict[float, list[tuple[int, int]]] = {}
     for tiles in range(most, 0, -1):
         for rows in range(1, tiles + 1):

@@ -1,4 +1,4 @@
-"""LLaVA 1.5: each image is cropped to the size of the vision tower, so all have as many tokens."""
+"""LLaVA 1.5: images are cropped to the vision tower's size, so all have the same tokens."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -11,11 +11,11 @@ from mmhash.prompts.files import ModelFiles, Section
 
 
 class Llava(Family):
-    """LLaVA 1.5 and its like, with CLIP or SigLIP."""
+    """LLaVA 1.5 and similar models, with CLIP or SigLIP."""
 
     model_types: ClassVar[frozenset[str]] = frozenset({"llava"})
-    # SGLang counts the tokens of one image by grids of its own, and overlooks further images. It
-    # serves LLaVA-NeXT and LLaVA-OneVision by its generic backend, which has no prefix cache.
+    # SGLang counts an image's tokens by grids of its own, and ignores further images. It serves
+    # LLaVA-NeXT and LLaVA-OneVision with its generic backend, which has no prefix cache.
     engines: ClassVar[frozenset[str]] = frozenset({"vllm"})
     image_token_index: ClassVar[int] = 32000
     strategy: ClassVar[str] = "default"
@@ -31,7 +31,7 @@ class Llava(Family):
 
     @classmethod
     def takes(cls, config: Section) -> bool:
-        """Return True if a model is of the family: with Pixtral's tower it is not."""
+        """Return True if a model belongs to the family. A model with Pixtral's tower does not."""
         tower = config.section("vision_config").values.get("model_type")
         return super().takes(config) and tower != "pixtral"
 
@@ -40,7 +40,7 @@ class Llava(Family):
         return {"image": Placeholder(self.image_token, self.image_token)}
 
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
-        """Return the tokens of an image; no option changes their number."""
+        """Return the tokens of an image. No option changes their number."""
         del modality
         read_flat_options(options, ())
         return Expansion([self.token] * self.count_tokens(size))

@@ -1,4 +1,4 @@
-"""LLaVA-NeXT: an image as a whole, then its tiles without their padding, with a token per row."""
+"""LLaVA-NeXT: the whole image, then its tiles without padding, with a token after each row."""
 
 from typing import ClassVar
 
@@ -23,12 +23,12 @@ class LlavaNext(Llava):
         )
 
     def count_tokens(self, size: MediaSize) -> int:
-        """Return the tokens of the whole image, of its tiles and of the ends of their rows."""
+        """Return the number of tokens of the whole image, its tiles and the ends of their rows."""
         rows, columns = self.unpad(size)
         return self.tower.tokens + rows * columns + rows
 
     def unpad(self, size: MediaSize) -> tuple[int, int]:
-        """Return the rows and columns of patches of all tiles, less those that are padding."""
+        """Return the rows and columns of patches of all tiles, without padding."""
         height, width = find_resolution(size, self.pinpoints)
         rows = self.tower.side * (height // self.tower.image_size)
         columns = self.tower.side * (width // self.tower.image_size)
@@ -42,21 +42,25 @@ class LlavaNext(Llava):
 
 
 def read_pinpoints(config: Section, least: int) -> list[tuple[int, int]]:
-    """Return the resolutions, (height, width), that an image may be resized to."""
+    """Return the resolutions (height, width) to which an image may be resized."""
     pinpoints = config.get("image_grid_pinpoints", list)
     for point in pinpoints[:MAX_PINPOINTS]:
         if not isinstance(point, list) or [type(side) for side in point] != [int, int]:
-            raise UnknownModelError(f"image_grid_pinpoints in {config.where} are pairs of sides")
+            raise UnknownModelError(
+                f"image_grid_pinpoints in {config.where} must be pairs of sides"
+            )
         if not least <= min(point) <= max(point) <= MAX_VALUE:
             bounds = f"{least} to {MAX_VALUE}"
-            raise UnknownModelError(f"image_grid_pinpoints in {config.where} are {bounds}")
+            raise UnknownModelError(f"image_grid_pinpoints in {config.where} must be {bounds}")
     if not 1 <= len(pinpoints) <= MAX_PINPOINTS:
-        raise UnknownModelError(f"image_grid_pinpoints in {config.where} are 1 to {MAX_PINPOINTS}")
+        raise UnknownModelError(
+            f"image_grid_pinpoints in {config.where} must have 1 to {MAX_PINPOINTS} entries"
+        )
     return [(height, width) for height, width in pinpoints]
 
 
 def find_resolution(size: MediaSize, resolutions: list[tuple[int, int]]) -> tuple[int, int]:
-    """Return the resolution that keeps the most pixels, and of these the one that adds fewest."""
+    """Return the resolution that keeps most pixels. Of several, return the one that pads least."""
 
     def fit(resolution: tuple[int, int]) -> tuple[int, int]:
         height, width = resolution

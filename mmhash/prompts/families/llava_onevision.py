@@ -1,4 +1,4 @@
-"""LLaVA-OneVision: as LLaVA-NeXT, with the tiles of a large image reduced to nine."""
+"""LLaVA-OneVision: like LLaVA-NeXT, but a large image is reduced to nine tiles."""
 
 import math
 from typing import ClassVar
@@ -8,7 +8,7 @@ from mmhash.prompts.families.family import MediaSize
 from mmhash.prompts.families.llava_next import LlavaNext
 from mmhash.prompts.files import ModelFiles
 
-# vLLM has this number in its code, and transformers reads it from vision_aspect_ratio.
+# vLLM hard-codes this number; transformers reads it from vision_aspect_ratio.
 MAX_TILES = 9
 
 
@@ -27,7 +27,7 @@ class LlavaOnevision(LlavaNext):
         require_equal(files.processor, "num_image_tokens", self.tower.side**2)
 
     def count_tokens(self, size: MediaSize) -> int:
-        """Return the tokens of the whole image, of its reduced tiles and of their rows."""
+        """Return the number of tokens of the whole image, its reduced tiles and their rows."""
         rows, columns = self.unpad(size)
         ratio = math.sqrt(rows * columns / (MAX_TILES * self.tower.side**2))
         if ratio > 1.1:

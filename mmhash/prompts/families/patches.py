@@ -1,4 +1,4 @@
-"""Images and frames in whole patches: limits of pixels, and sizes."""
+"""Resize images and frames to whole patches within limits of pixels."""
 
 import math
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import check_count
 from mmhash.prompts.files import Section, UnknownModelError
 
-# The longest side of an image divided by its shortest, from which the processors refuse it.
+# The largest ratio of an image's longer side to the shorter that processors accept.
 MAX_RATIO = 200
 
 # Larger numbers are not exact in the processors' arithmetic.
@@ -16,7 +16,7 @@ _MAX_PIXELS = 1 << 53
 
 
 class PixelRange(NamedTuple):
-    """The least and the largest number of pixels to which an item is resized."""
+    """The range of pixels to which an item is resized."""
 
     least: int
     most: int
@@ -24,23 +24,23 @@ class PixelRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Patches:
-    """The way in which a processor cuts an item into patches, and merges patches to a token."""
+    """How a processor cuts an item into patches, and merges patches into tokens."""
 
     size: int
     merge: int
     frames: int
-    """The frames that share a patch."""
+    """The number of frames that share a patch."""
     pixels: PixelRange
 
     @classmethod
     def read(
         cls, settings: Section, pixels: PixelRange, *, size: int = 14, older_names: bool = True
     ) -> "Patches":
-        """Return the settings of a model's file; those that it lacks are the processor's own."""
+        """Read the settings of a model's file, with the processor's defaults for missing ones."""
         if not settings.values:
             raise UnknownModelError(f"the model has no {settings.where}")
         if not settings.get("do_resize", bool, default=True):
-            raise UnknownModelError(f"do_resize in {settings.where} is false")
+            raise UnknownModelError(f"do_resize in {settings.where} must not be false")
         found = cls(
             settings.get("patch_size", int, size),
             settings.get("merge_size", int, 2),
@@ -53,30 +53,30 @@ class Patches:
 
     @property
     def factor(self) -> int:
-        """The side of the square of pixels that a token stands for."""
+        """The side, in pixels, of the square that a token covers."""
         return self.size * self.merge
 
     def grid(self, height: int, width: int, frames: int = 1) -> tuple[int, int, int]:
-        """Return the number of patches in time, from top to bottom and from left to right."""
+        """Return the number of patches in time, in height and in width."""
         return -(-frames // self.frames), height // self.size, width // self.size
 
     def tokens(self, grid: tuple[int, int, int]) -> int:
-        """Return the number of tokens of one step in time; too many in all are a LimitError."""
+        """Return the number of tokens of a step in time. Raise LimitError for too many in all."""
         count = grid[1] * grid[2] // self.merge**2
         check_count(grid[0] * count)
         return count
 
     def resize_image(self, height: int, width: int, pixels: PixelRange) -> tuple[int, int]:
-        """Return the height and width to which Qwen2-VL resizes an image: multiples of a token."""
+        """Return the height and width, in whole tokens, to which Qwen2-VL resizes an image."""
         _check_ratio(height, width)
         return self._fit(height, width, pixels)
 
     def resize_frames(
         self, frames: int, height: int, width: int, pixels: PixelRange
     ) -> tuple[int, int]:
-        """Return the height and width of frames whose pixels are limited as a whole.
+        """Return the height and width of frames that share one limit of pixels.
 
-        A side that is less than a token's is enlarged first.
+        A side shorter than a token is enlarged first.
         """
         if frames < self.frames:
             raise InputValueError(
@@ -91,10 +91,10 @@ class Patches:
     def _fit(
         self, height: int, width: int, pixels: PixelRange, frames: int = 1, counted: int = 1
     ) -> tuple[int, int]:
-        """Return the sides, rounded, or scaled to the limits; `counted` frames have pixels."""
+        """Round the sides, or scale them to the limits. The pixels of `counted` frames count."""
         factor = self.factor
         rows, columns = round(height / factor) * factor, round(width / factor) * factor
-        # The order of operations is the processors': another one rounds differently.
+        # The operations follow the processors' order, because another order rounds differently.
         if counted * rows * columns > pixels.most:
             scale = math.sqrt(frames * height * width / pixels.most)
             rows = max(factor, math.floor(height / scale / factor) * factor)
@@ -107,7 +107,7 @@ class Patches:
 
 
 def read_pixels(settings: Section, default: PixelRange, *, older_names: bool = True) -> PixelRange:
-    """Return the limits in `size`, or those of older files: `min_pixels` and `max_pixels`."""
+    """Return the limits in `size`, or in older files `min_pixels` and `max_pixels`."""
     found = list(default)
     size = settings.section("size") if "size" in settings else None
     names = (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge"))
@@ -115,10 +115,12 @@ def read_pixels(settings: Section, default: PixelRange, *, older_names: bool = T
         if older_names and older in settings:
             found[index] = settings.get(older, int)
         elif size is not None:
-            # The processor takes a `size` as a whole: an edge that it lacks has no default.
+            # The processor uses `size` as a whole: a missing edge has no default.
             found[index] = size.get(edge, int)
         if not 1 <= found[index] <= _MAX_PIXELS:
-            raise UnknownModelError(f"a limit of pixels in {settings.where} is {found[index]}")
+            raise UnknownModelError(
+                f"a limit of pixels in {settings.where} must not be {found[index]}"
+            )
     return PixelRange(*found)
 
 

@@ -1,4 +1,4 @@
-"""Phi-4 multimodal: the whole image and its tiles without their padding, with a token per row."""
+"""Phi-4 multimodal: the whole image, then its tiles without padding, with a token per row."""
 
 import math
 from collections.abc import Mapping
@@ -12,9 +12,9 @@ from mmhash.prompts.families.tiles import choose_grid, list_grids_in_set_order
 from mmhash.prompts.files import ModelFiles, UnknownModelError
 
 MAX_TILES = 64
-# The processor refuses an image that it would resize to a shorter side.
+# The processor refuses an image if a side would become shorter than this.
 MIN_SIDE = 10
-# The vision tower has this size in the code of the engines and of the processor.
+# The engines and the processor hard-code this size of the vision tower.
 TILE, PATCH = 448, 14
 
 
@@ -22,8 +22,8 @@ class Phi4Multimodal(Family):
     """Phi-4 multimodal in transformers' form: images."""
 
     model_types: ClassVar[frozenset[str]] = frozenset({"phi4_multimodal"})
-    # SGLang serves one form by its generic backend, which has no prefix cache, and the other with
-    # other placeholders.
+    # SGLang serves one form with its generic backend, which has no prefix cache, and the other form
+    # with different placeholders.
     engines: ClassVar[frozenset[str]] = frozenset({"vllm"})
 
     def __init__(self, files: ModelFiles) -> None:
@@ -32,7 +32,9 @@ class Phi4Multimodal(Family):
         size = image.section("size")
         given = [read_count(size, "height", TILE), read_count(size, "width", TILE)]
         if [*given, read_count(image, "patch_size", PATCH)] != [TILE, TILE, PATCH]:
-            raise UnknownModelError(f"size in {image.where} is {TILE}, of patches of {PATCH}")
+            raise UnknownModelError(
+                f"size in {image.where} must be {TILE}, with patches of {PATCH}"
+            )
         self.most = read_count(image, "dynamic_hd", 36, MAX_TILES)
         self.image_token = self.read_image_token()
         self.token = files.token_id(self.image_token)
@@ -46,7 +48,7 @@ class Phi4Multimodal(Family):
         return {"image": Placeholder(self.image_token, self.image_token)}
 
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
-        """Return the tokens of an image: its own, of its tiles, of their rows and of one mark."""
+        """Return the tokens of the whole image, its tiles, their rows and a mark."""
         del modality
         read_flat_options(options, ())
         rows, columns = count_features(size, self.most)
@@ -65,12 +67,12 @@ class Phi4MM(Phi4Multimodal):
         return "<|endoftext10|>"
 
     def placeholders(self) -> Mapping[Modality, Placeholder]:
-        """Return the placeholder of an image, which has its number."""
+        """Return the placeholder of an image, which contains the image's number."""
         return {"image": Placeholder("<|image_{i}|>", "<|image_{i}|>")}
 
 
 def count_features(size: MediaSize, most: int) -> tuple[int, int]:
-    """Return the rows and columns of pairs of patches of all tiles, less those of padding."""
+    """Return the rows and columns of patch pairs of all tiles, without padding."""
     columns, rows = math.ceil(size.width / TILE), math.ceil(size.height / TILE)
     if columns * rows > most:
         columns, rows = choose_grid(size, list_grids_in_set_order(1, most), TILE * TILE)

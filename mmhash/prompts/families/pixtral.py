@@ -1,4 +1,4 @@
-"""Pixtral and Mistral 3: an image is rows of patches, and each row ends with a token."""
+"""Pixtral and Mistral 3: an image is rows of patches, with a token at the end of each row."""
 
 import math
 from collections.abc import Mapping
@@ -36,7 +36,9 @@ class Pixtral(Family):
             ("spatial_merge_size", merged, 1),
         ):
             if read_count(files.processor, name, default) != value:
-                raise UnknownModelError(f"{name} in {files.processor.where} is that of config.json")
+                raise UnknownModelError(
+                    f"{name} in {files.processor.where} must equal that in config.json"
+                )
         self.longest = read_count(files.image_processor.section("size"), "longest_edge")
         self.check_longest(read_count(vision, "image_size", 1024))
         self.image_token = files.processor.get("image_token", str, "[IMG]")
@@ -46,7 +48,7 @@ class Pixtral(Family):
 
     @classmethod
     def takes(cls, config: Section) -> bool:
-        """Return True if a model has the family's type and Pixtral's vision tower."""
+        """Return True if the model has this family's type and Pixtral's vision tower."""
         tower = config.section("vision_config").values.get("model_type")
         return super().takes(config) and tower == "pixtral"
 
@@ -56,11 +58,11 @@ class Pixtral(Family):
         return 1
 
     def check_longest(self, image_size: int) -> None:
-        """Refuse a longest side that vLLM does not take: it reads `image_size` of the tower."""
+        """Refuse a longest side that differs from the tower's `image_size`, which vLLM uses."""
         require_equal(self.files.image_processor.section("size"), "longest_edge", image_size)
 
     def placeholders(self) -> Mapping[Modality, Placeholder]:
-        """Return the placeholder of an image; an engine writes none that a template leaves out."""
+        """Return the placeholder of an image. Engines do not add it if the template omits it."""
         return {"image": Placeholder(self.image_token, "")}
 
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
@@ -77,7 +79,7 @@ class Pixtral(Family):
 
 
 class Mistral3(Pixtral):
-    """Mistral Small 3.1 and later: a token stands for a square of patches."""
+    """Mistral Small 3.1 and newer, where a token stands for a square of patches."""
 
     model_types: ClassVar[frozenset[str]] = frozenset({"mistral3"})
     image_token_index: ClassVar[int] = 10
@@ -88,11 +90,11 @@ class Mistral3(Pixtral):
         return read_count(config, "spatial_merge_size", 2)
 
     def check_longest(self, image_size: int) -> None:
-        """Take any longest side: vLLM reads it from the image processor."""
+        """Accept any longest side: vLLM reads it from the image processor."""
 
 
 def count_patches(size: MediaSize, longest: int, patch: int) -> tuple[int, int]:
-    """Return the rows and columns of an image that is reduced to a longest side."""
+    """Return the rows and columns of patches after reducing an image to a longest side."""
     width, height = size.width, size.height
     ratio = max(height / longest, width / longest)
     if ratio > 1:

@@ -1,4 +1,4 @@
-"""Any model that has been checked: its own processor counts, in a helper process."""
+"""Models without a family of their own: the model's processor counts, in a helper process."""
 
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -14,7 +14,7 @@ from mmhash.prompts.processor.messages import Question
 
 
 class Processed(Family):
-    """A model whose processor is asked once for each size."""
+    """A model whose processor we ask once for each size."""
 
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)
@@ -31,7 +31,7 @@ class Processed(Family):
         self.numbers_items = kind in checked.NUMBERED
 
     def placeholders(self) -> Mapping[Modality, Placeholder]:
-        """Return the placeholder of each modality in which the engine counts as the processor."""
+        """Return the placeholder of each modality that the engine expands as the processor does."""
         if self._texts is None:
             return {modality: Placeholder(one, "") for modality, one in self._targets.items()}
         return {
@@ -43,12 +43,12 @@ class Processed(Family):
     def question(
         self, modality: Modality, size: MediaSize, options: Mapping[str, Any]
     ) -> Question | None:
-        """Return what the processor has to be asked first; None if its answer is known."""
+        """Return the question to ask the processor first, or None if the answer is known."""
         question = self._question(modality, size, options)
         return None if self._processor.known(question) else question
 
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
-        """Return the tokens of an item; the processor is asked for a size that is new."""
+        """Return the tokens of an item. Ask the processor if the size is new."""
         question = self._question(modality, size, options)
         known = self._processor.known(question)
         if known is not None:
@@ -60,13 +60,13 @@ class Processed(Family):
     ) -> Question:
         placeholder = self.placeholders().get(modality)
         if placeholder is None:
-            raise UnknownModelError(f"{modality} items of this model are not planned")
+            raise UnknownModelError(f"mmhash cannot plan {modality} items of this model")
         if modality == "image" and min(size.width, size.height) < self._least_side:
             raise InputValueError(
-                f"images of this model are planned from {self._least_side} pixels"
+                f"images of this model are planned from {self._least_side} pixels per side"
             )
         if modality == "video" and size.height in {1, 3}:
-            raise InputValueError("engines take the rows of such a video for its channels")
+            raise InputValueError("engines mistake the rows of so small a video for its channels")
         read_options(options, SCOPES[modality], ())
         return Question(
             modality,

@@ -1,4 +1,4 @@
-"""Qwen2-Audio: a token stands for four steps of a clip's spectrogram, of at most one window."""
+"""Qwen2-Audio: a token stands for four steps of a clip's spectrogram, up to one window."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -40,13 +40,13 @@ class Qwen2Audio(Family):
         return {"audio": Placeholder("<|AUDIO|>", text)}
 
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
-        """Return a token for each four steps; longer clips are cut."""
+        """Return a token for every four steps. Clips longer than a window are cut."""
         if modality != "audio":
             raise UnknownModelError(f"the model takes no {modality} items")
         read_options(options, "audio_kwargs", ())
         steps = -(-min(size.samples, self.window) // self.hop)
         if self.window % self.hop:
-            # The window's last step is cut.
+            # The processor cuts off the window's last step.
             steps = min(steps, self.window // self.hop)
         count = ((steps - 1) // 2 + 1 - 2) // 2 + 1
         if count < 1:

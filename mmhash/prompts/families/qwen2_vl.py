@@ -1,4 +1,4 @@
-"""Qwen2-VL and Qwen2.5-VL: a token stands for a square of patches of an image, or of frames."""
+"""Qwen2-VL and Qwen2.5-VL: a token stands for a square of patches of an image or of frames."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -10,7 +10,7 @@ from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
 PIXEL_OPTIONS = ("min_pixels", "max_pixels", "size")
 
-# The context for which the processor shares the pixels of a video between its frames.
+# The context length, in tokens, that limits the pixels of all frames of a video.
 _MAX_VIDEO_TOKENS = 128_000
 
 
@@ -24,7 +24,7 @@ class Qwen2VL(Family):
         self.image = read_image_patches(files.image_processor)
         self.image_token = files.token_id("<|image_pad|>")
         self.video_token = files.token_id("<|video_pad|>")
-        # Older models have one file for both.
+        # Older models have one file for images and videos.
         settings = files.video_processor if files.video_processor.values else files.image_processor
         self._read_video(settings)
 
@@ -45,7 +45,7 @@ class Qwen2VL(Family):
         return placeholders
 
     def takes_video(self) -> bool:
-        """Return True if the engine's frames are known: SGLang resizes them first."""
+        """Return True if the frames' size is known. SGLang resizes frames first, so it is not."""
         return self.files.engine != "sglang"
 
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
@@ -55,13 +55,13 @@ class Qwen2VL(Family):
         if modality == "video" and self.takes_video():
             return self._expand_video(size, options)
         engine = f"{self.files.engine} {self.files.release}".strip() or "transformers"
-        raise UnknownModelError(f"{modality} items of this model are not planned for {engine}")
+        raise UnknownModelError(f"mmhash cannot plan {modality} items of this model for {engine}")
 
     def _expand_image(self, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
         chosen = read_options(options, "images_kwargs", PIXEL_OPTIONS)
         pixels = read_pixels(chosen, self.image.pixels)
         height, width = self.image.resize_image(size.height, size.width, pixels)
-        # The frames of an image are its only one, repeated.
+        # The processor repeats an image as the frames of a patch.
         grid = self.image.grid(height, width)
         return Expansion([self.image_token] * self.image.tokens(grid), grid=grid)
 
@@ -69,7 +69,7 @@ class Qwen2VL(Family):
         chosen = read_options(options, "videos_kwargs", PIXEL_OPTIONS)
         least, most = read_pixels(chosen, self.video.pixels)
         if size.frames < 1:
-            raise UnknownModelError("the number of a video's frames is not known")
+            raise UnknownModelError("the number of the video's frames is not known")
         if self.is_capped:
             total = int(self.max_video_tokens * self.video.factor**2 * 0.9)
             share = total * self.video.frames // size.frames
@@ -81,7 +81,7 @@ class Qwen2VL(Family):
 
 
 def read_image_patches(settings: Section) -> Patches:
-    """Return the patches of Qwen2-VL's image processor, which Qwen3-VL has too."""
+    """Read the settings of Qwen2-VL's image processor, which Qwen3-VL shares."""
     kind = settings.get("image_processor_type", str, "Qwen2VLImageProcessor")
     if kind.removesuffix("Fast").removesuffix("Pil") != "Qwen2VLImageProcessor":
         raise UnknownModelError(f"image_processor_type {kind[:60]!r} in {settings.where}")

@@ -1,4 +1,4 @@
-"""Qwen3-VL: images as in Qwen2-VL, and videos whose steps in time begin with their seconds."""
+"""Qwen3-VL: images as in Qwen2-VL, and videos with the second before each step in time."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -35,20 +35,20 @@ class Qwen3VL(Qwen2VL):
         self.max_video_tokens = settings.get("max_video_tokens", int, 768)
 
     def takes_video(self) -> bool:
-        """Return True if the engine's prompt is known.
+        """Return True if the engine's prompt for a video is known.
 
-        SGLang resizes frames before the processor. vLLM before 0.30 replaces the tokens around
-        the video's as well, or not, depending on the release of transformers beside it.
+        SGLang resizes frames before the processor. Whether vLLM before 0.30 also replaces the
+        tokens around a video depends on the installed release of transformers.
         """
         if self.files.engine == "vllm" and not is_since(self.files.release, "0.30"):
             return False
         return super().takes_video()
 
     def takes_hashes(self) -> bool:
-        """Return True if the engine identifies items by a caller's hashes.
+        """Return True if the engine accepts a caller's hashes.
 
-        SGLang pads the prompt before it reads them, since it has content hashes (0.5.20): it then
-        finds no place for the image, and its scheduler exits.
+        SGLang from 0.5.20 on pads the prompt before it reads them. It then finds no place for the
+        image, and its scheduler exits.
         """
         return self.files.engine != "sglang" or not RELEASES.recipe(self.files.release).namespaces
 
@@ -76,18 +76,22 @@ class Qwen3VL(Qwen2VL):
 
 
 def frame_times(size: MediaSize) -> list[float]:
-    """Return the seconds of a video's frames."""
+    """Return the time of each frame of a video, in seconds."""
     if size.times:
         if len(size.times) != size.frames:
-            raise InputValueError(f"a video of {size.frames} frames has {len(size.times)} times")
+            raise InputValueError(
+                f"a video of {size.frames} frames needs as many times, not {len(size.times)}"
+            )
         return list(size.times)
     if not size.fps or size.fps <= 0:
-        raise InputValueError("the prompt names the seconds of a video's frames: give their rate")
+        raise InputValueError(
+            "the prompt states the seconds of a video's frames: pass fps or times"
+        )
     return [index / size.fps for index in range(size.frames)]
 
 
 def step_seconds(size: MediaSize, together: int) -> list[float]:
-    """Return the middle of each step in time, of `together` frames; the last frame fills up."""
+    """Return the middle of each step of `together` frames. The last frame fills the last step."""
     times = frame_times(size)
     times += times[-1:] * (-len(times) % together)
     return [(times[i] + times[i + together - 1]) / 2 for i in range(0, len(times), together)]

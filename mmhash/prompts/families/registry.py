@@ -1,4 +1,4 @@
-"""The model families that mmhash knows: one line each."""
+"""The list of model families."""
 
 from mmhash.prompts.families.family import Family
 from mmhash.prompts.families.gemma3 import Gemma3
@@ -42,7 +42,7 @@ FAMILIES: tuple[type[Family], ...] = (
 
 
 def find(files: ModelFiles) -> Family:
-    """Return the family of a model with its settings, or one that asks the model's processor."""
+    """Return a model's family with its settings, or a family that asks the model's processor."""
     for family in FAMILIES:
         if family.takes(files.config):
             return family(files)

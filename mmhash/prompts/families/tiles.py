@@ -1,4 +1,4 @@
-"""The grid of tiles whose shape is the nearest to an image's, as InternVL and Phi-4 choose it."""
+"""Choose the grid of tiles whose shape is nearest to an image's, as InternVL and Phi-4 do."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -8,7 +8,7 @@ from mmhash.prompts.families.family import MediaSize
 
 @lru_cache(maxsize=64)
 def list_grids(least: int, most: int) -> list[tuple[int, int]]:
-    """Return the grids (columns, rows) of `least` to `most` tiles, by tiles and then by columns."""
+    """Return the grids (columns, rows) of `least` to `most` tiles, by tiles, then by columns."""
     return sorted(
         (
             (columns, rows)
@@ -22,10 +22,11 @@ def list_grids(least: int, most: int) -> list[tuple[int, int]]:
 
 @lru_cache(maxsize=64)
 def list_grids_in_set_order(least: int, most: int) -> list[tuple[int, int]]:
-    """Return the same grids by tiles, equally many in the order of a set of all, as vLLM does.
+    """Return the same grids ordered by tiles, with ties in the order of Python's set, as in vLLM.
 
-    The order settles ties. vLLM adds all grids of up to n columns and rows for each n from `least`
-    to `most`: most of them again and again. Only the new ones are added here, in the same order.
+    The order settles ties. For each n from `least` to `most`, vLLM adds all grids of up to n
+    columns and rows to a set, most of them again and again. Here only new grids are added, in the
+    same order.
     """
     grids = {
         (columns, rows)
@@ -43,7 +44,7 @@ def list_grids_in_set_order(least: int, most: int) -> list[tuple[int, int]]:
 def choose_grid(
     size: MediaSize, grids: Sequence[tuple[int, int]], tile_pixels: int
 ) -> tuple[int, int]:
-    """Return the grid with the nearest aspect ratio; of equals, the last that is not too large."""
+    """Return the grid with the nearest aspect ratio; of ties, the last that is not too large."""
     ratio = size.width / size.height
     area = size.width * size.height
     best, best_distance = (1, 1), float("inf")

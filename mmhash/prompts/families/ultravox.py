@@ -1,7 +1,7 @@
-"""Ultravox, as vLLM serves it: a clip is cut into windows, and tokens stack its steps.
+"""Ultravox as vLLM serves it: a clip is cut into windows, and a token stacks several steps.
 
-The processor is a program in the model's directory, which is not run here; vLLM needs the one that
-returns the number of windows (`audio_num_chunks`), which these rules are of.
+The processor is a program in the model's directory, and is not run here. These rules follow the
+version that vLLM needs, which returns the number of windows (`audio_num_chunks`).
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ class Ultravox(Family):
         super().__init__(files)
         self.token = files.config.get("audio_token_index", int)
         self.hop = files.audio_processor.get("hop_length", int, 160)
-        # The encoder halves the steps, and the projector stacks those.
+        # The encoder halves the number of steps, and the projector stacks the rest.
         halved = files.processor.get("encoder_ds_factor", int, 2)
         self.stack = halved * files.config.get("stack_factor", int, 8)
         self.window = files.processor.get("audio_context_size", int, 3000)
@@ -38,7 +38,7 @@ class Ultravox(Family):
             raise UnknownModelError("a length in the files of the model is less than 1")
 
     def placeholders(self) -> Mapping[Modality, Placeholder]:
-        """Return the placeholder of a clip: a text, which no token may stand for."""
+        """Return the placeholder of a clip: a text that must not be a single token."""
         return {"audio": Placeholder("<|audio|>", "<|audio|>")}
 
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
@@ -48,7 +48,7 @@ class Ultravox(Family):
         read_options(options, "audio_kwargs", ())
         if size.samples < 1:
             raise InputValueError("the clip has no samples")
-        # Shorter clips are padded to two steps.
+        # The processor pads shorter clips to two steps.
         steps = max(2, -(-size.samples // self.hop))
         full, rest = divmod(steps, self.window)
         count = full * -(-self.window // self.stack) + -(-rest // self.stack)

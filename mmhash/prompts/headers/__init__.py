@@ -1,8 +1,8 @@
-"""Sizes of images from their headers, without a decoded pixel; Pillow checks EXIF that turns them.
+"""Sizes of images, read from their headers without decoding a pixel.
 
-`read_size` reads the size and the orientation that Pillow would give, because the engines open
-images with Pillow. A header on which readers may differ is refused: a plan with a wrong size would
-name blocks that no engine has.
+`read_size` returns the size and orientation that Pillow would return, because engines open images
+with Pillow. It refuses a header that two readers could understand differently: with a wrong size, a
+plan would name blocks that no engine has.
 """
 
 import struct
@@ -25,15 +25,15 @@ _READERS: tuple[tuple[_Accept, _Read], ...] = tuple(
 
 
 def read_size(data: bytes | bytearray | memoryview) -> ImageHeader:
-    """Return the header of an image file; the data may end after the header for most formats."""
+    """Return the header of an image file. For most formats the data may end after the header."""
     try:
         view = memoryview(data).cast("B")
     except TypeError as error:  # also of a strided view
-        raise InputTypeError(f"data is contiguous bytes: {error}") from None
+        raise InputTypeError(f"data must be contiguous bytes: {error}") from None
     start = bytes(view[:16])
     read = next((read for accepts, read in _READERS if accepts(start)), None)
     if read is None:
-        raise unreadable("it is none of JPEG, PNG, WebP, GIF, BMP, TIFF and AVIF")
+        raise unreadable("it is not a JPEG, PNG, WebP, GIF, BMP, TIFF or AVIF")
     try:
         header = read(view)
     except (IndexError, struct.error) as error:

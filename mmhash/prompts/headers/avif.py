@@ -1,12 +1,12 @@
-"""The header of an AVIF: size and turns of its primary item."""
+"""The header of an AVIF: the size and the orientation of its primary item."""
 
 import struct
 from collections.abc import Iterator
 
 from mmhash.prompts.headers.header import ImageHeader, check_steps, unreadable
 
-# The orientation by irot (quarter turns against the clock) and imir (0: top to bottom, 1: left to
-# right; None: not mirrored), which is applied after it.
+# The EXIF orientation for each irot (counterclockwise quarter turns) and imir (0: top to bottom, 1:
+# left to right, None: not mirrored). The mirroring comes last.
 _ORIENTATIONS = {
     (0, None): 1,
     (1, None): 8,
@@ -28,7 +28,7 @@ _Box = tuple[bytes, memoryview]
 
 
 def accepts(start: bytes) -> bool:
-    """Return True for the first bytes of an AVIF image; a sequence (avis) is not read."""
+    """Return True for the first bytes of an AVIF image. A sequence (avis) is not supported."""
     return start[4:8] == b"ftyp" and start[8:12] in {b"avif", b"mif1"}
 
 
@@ -52,12 +52,15 @@ def read(data: memoryview) -> ImageHeader:
         elif name == b"imir":
             mirror = content[0] & 1
     if size is None:
-        raise unreadable("an AVIF has no size of its primary item")
+        raise unreadable("the AVIF does not state the size of its primary item")
     orientation = _ORIENTATIONS[turn, mirror]
-    # Pillow ignores the orientation in EXIF, but takes that in XMP if nothing else turns the image.
+    # Pillow ignores an orientation in EXIF, but applies one in XMP if the image has no irot or
+    # imir.
     if orientation == 1 and _has_xmp(meta):
-        raise unreadable("an AVIF has XMP, which may turn it: remove it, or use irot and imir")
-    # Another item may hold the transparency, and of one colour Pillow's releases make L or RGB.
+        raise unreadable(
+            "the AVIF has XMP, which may rotate it: remove the XMP, or use irot and imir"
+        )
+    # The transparency may be in another item, and Pillow's releases decode grey to either L or RGB.
     is_alone = bytes(_child(_boxes(meta), b"iinf")).count(b"av01") == 1
     is_special = any(
         name == b"auxC" or (name == b"av1C" and content[2] & _MONOCHROME) for name, content in known
@@ -74,7 +77,7 @@ def _child(boxes: Iterator[_Box], name: bytes) -> memoryview:
     for found, content in boxes:
         if found == name:
             return content
-    raise unreadable(f"an AVIF has no {name.decode()} box")
+    raise unreadable(f"the AVIF has no {name.decode()} box")
 
 
 def _boxes(data: memoryview) -> Iterator[_Box]:
@@ -90,13 +93,13 @@ def _boxes(data: memoryview) -> Iterator[_Box]:
         elif length == 0:
             length = len(data) - position
         if length < head or position + length > len(data):
-            raise unreadable("a box of an AVIF is longer than its file")
+            raise unreadable("a box of the AVIF is longer than the file")
         yield name, data[position + head : position + length]
         position += length
 
 
 def _associations(content: memoryview, item: int) -> Iterator[int]:
-    """Yield the numbers of an item's properties, from 1."""
+    """Yield the numbers of an item's properties, counted from 1."""
     version, wide = content[0], content[3] & 1
     id_bytes, index_bytes = 2 if version == 0 else 4, 2 if wide else 1
     (count,) = struct.unpack_from(">L", content, 4)

@@ -1,4 +1,4 @@
-"""The header of a BMP; those that Pillow supports are accepted."""
+"""The header of a BMP, in the versions that Pillow supports."""
 
 import struct
 
@@ -23,11 +23,11 @@ def read(data: memoryview) -> ImageHeader:
         width, height, _, bits = struct.unpack_from("<4H", data, 18)
         return ImageHeader("BMP", width, height, is_rgb=bits in _RGB_BITS)
     if size not in _SIZES:
-        raise unreadable(f"a BMP has a header of {size} bytes")
+        raise unreadable(f"Pillow supports no BMP with a header of {size} bytes")
     width, height = struct.unpack_from("<LL", data, 18)
-    if data[25] == 0xFF:  # rows from the top: the height is negative
+    if data[25] == 0xFF:  # the height is negative if rows start at the top
         height = (1 << 32) - height
     bits, compression = struct.unpack_from("<HL", data, 28)
-    # 32 bits may have masks, one of them of transparency.
+    # A BMP of 32 bits may have masks, including one for transparency.
     is_rgb = None if bits == 32 or (bits in _RGB_BITS and compression) else bits in _RGB_BITS
     return ImageHeader("BMP", width, height, is_rgb=is_rgb)

@@ -1,9 +1,9 @@
-"""The size of an image as an engine's processor receives it: with its orientation, or without.
+"""The size at which an engine's processor receives an image, with or without its orientation.
 
-- vLLM turns images from 0.24.0 on (`normalize_image` when it loads bytes); 0.23.0 did not.
-- SGLang turns none, except for the GLM-4V models (`smart_rgb_conversion`), and there only what
-  Pillow decodes: nvJPEG decodes a JPEG as it is stored if the engine runs on CUDA.
-- Pillow itself turns a TIFF when it loads it, so that every engine has it turned.
+- vLLM applies the orientation from 0.24.0 on (`normalize_image`, when it loads bytes).
+- SGLang applies it for the GLM-4V models only (`smart_rgb_conversion`), and only to images that
+  Pillow decodes. On CUDA, nvJPEG decodes a JPEG without it.
+- Pillow applies the orientation of a TIFF while loading it, so every engine gets it applied.
 """
 
 from mmhash.engines.vllm.releases import applies_orientation
@@ -16,7 +16,7 @@ _SGLANG_TURNS = frozenset({"glm4v", "glm4v_moe", "glm_ocr"})
 def engine_size(
     header: ImageHeader, engine: str, version: str, *, model_type: str = ""
 ) -> tuple[int, int]:
-    """Return the width and height that the processor of an engine's release receives."""
+    """Return the width and height that the processor of this engine receives."""
     stored = (header.width, header.height)
     if stored == header.oriented or header.format == "TIFF":
         return header.oriented

@@ -1,10 +1,10 @@
-"""The orientation of an image by its EXIF and XMP, as Pillow's `getexif` finds it.
+"""The orientation in an image's EXIF or XMP, as Pillow's `getexif` finds it.
 
-EXIF is a TIFF file in miniature. If it is damaged the orientation is 1, because the engines that
-apply the orientation ignore a damaged one. XMP counts only if the EXIF has no orientation.
+EXIF is a small TIFF file. A damaged one counts as orientation 1, because engines ignore damaged
+EXIF. XMP counts only if the EXIF has no orientation.
 
-Engines turn an image by Pillow's `exif_transpose`, which fails if it cannot write any one of the
-tags again. Only Pillow tells for which tags: so if there is an orientation to apply, it is asked.
+Engines apply the orientation with Pillow's `exif_transpose`, which fails if it cannot write every
+tag back. Only Pillow knows which tags it can write, so we ask Pillow if there is an orientation.
 """
 
 import re
@@ -21,22 +21,22 @@ ORIENTATION = 0x0112
 _PREFIX = re.compile(rb"(?:Exif\0\0){1,2}")
 _XMP = re.compile(rb'tiff:Orientation(?:="|>)([0-9])')
 
-# Pointers to the directories that Pillow writes again, the last one behind the second.
+# Pointers to the directories that Pillow writes back. The last is inside the second.
 _GPS, _EXIF, _INTEROP = 0x8825, 0x8769, 0xA005
 
 MAX_TAGS = 512
-"""The tags that Pillow is asked about; cameras write 100."""
+"""The most tags to ask Pillow about. Cameras write about 100."""
 
-# The largest EXIF that is read. A segment of a JPEG has at most 64 KiB; some cameras use several.
+# The largest EXIF to read. A JPEG segment has at most 64 KiB, but some cameras use several.
 _MAX_BYTES = 1 << 20
 
 
 def find_orientation(exif: bytes | None, xmp: bytes | None = None) -> int:
-    """Return the orientation (1 to 8) that engines apply; 1 if there is none, or it is damaged."""
+    """Return the orientation (1 to 8) that engines apply, or 1 if it is missing or damaged."""
     value: Any = None
     content = memoryview(b"")
     if exif is not None and len(exif) > _MAX_BYTES:
-        raise unreadable(f"an image has more than {_MAX_BYTES} bytes of EXIF")
+        raise unreadable(f"the image has more than {_MAX_BYTES} bytes of EXIF")
     if exif is not None:
         prefix = _PREFIX.match(exif)
         content = memoryview(exif)[prefix.end() if prefix else 0 :]
@@ -49,19 +49,19 @@ def find_orientation(exif: bytes | None, xmp: bytes | None = None) -> int:
     if clamp(value) == 1:
         return 1
     if content and _count_tags(content) > MAX_TAGS:
-        raise unreadable(f"an image with an orientation has more than {MAX_TAGS} EXIF tags")
+        raise unreadable(f"the image has an orientation and more than {MAX_TAGS} EXIF tags")
     known = {"exif": exif, "xmp": xmp}
     with needs_extra("prompts"):
         return applied_orientation({name: one for name, one in known.items() if one is not None})
 
 
 def clamp(value: Any) -> int:
-    """Return an orientation of 1 to 8; another value counts as 1."""
+    """Return the orientation if it is 1 to 8, otherwise 1."""
     return int(value) if value in range(1, 9) else 1
 
 
 def _count_tags(content: memoryview) -> int:
-    """Return the number of tags in all directories that Pillow reads and writes again."""
+    """Count the tags of all directories that Pillow reads and writes back."""
     order, big, start = start_of_directory(content[:8])
     pointers = read_directory(content, order, big, start, {_GPS, _EXIF})
     starts = [start, *pointers.values()]

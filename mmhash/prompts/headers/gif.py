@@ -1,4 +1,4 @@
-"""The header of a GIF: the screen, enlarged by the first frame if that is larger."""
+"""The header of a GIF: the size of its screen, or of the first frame if that is larger."""
 
 from mmhash.prompts.headers.header import ImageHeader, check_steps, unreadable
 
@@ -19,12 +19,12 @@ def read(data: memoryview) -> ImageHeader:
         steps += 1
         check_steps(steps)
         if block == _END:
-            raise unreadable("a GIF has no frame")
+            raise unreadable("the GIF has no frame")
         if block != _EXTENSION:
             position += 1
             continue
         if _reads_on(data, position):
-            raise unreadable("an extension of a GIF has no content")
+            raise unreadable("an extension of the GIF has no content")
         position += 2
         while length := data[position]:
             steps += 1
@@ -38,14 +38,15 @@ def read(data: memoryview) -> ImageHeader:
         "GIF",
         max(_short(data, 6), left + width),
         max(_short(data, 8), top + height),
-        is_rgb=False,  # Pillow decodes the first frame with its palette
+        is_rgb=False,  # Pillow keeps the first frame in palette mode
     )
 
 
 def _reads_on(data: memoryview, position: int) -> bool:
-    """Return True if Pillow takes an extension to end at another place than other decoders do.
+    """Return True if Pillow and other decoders disagree where an extension ends.
 
-    It skips blocks up to an empty one after it has read the first, also if that is empty itself.
+    Pillow reads the first block, and then skips blocks up to an empty one, even if the first block
+    was already empty.
     """
     label, length = data[position + 1], data[position + 2]
     if label == _APPLICATION and bytes(data[position + 3 :][: min(length, 11)]) == b"NETSCAPE2.0":

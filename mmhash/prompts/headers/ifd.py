@@ -1,9 +1,9 @@
-"""Directories of TIFF files, which EXIF has too."""
+"""Directories of TIFF files and of EXIF."""
 
 import struct
 from typing import Any
 
-# The size and the format of a value, by its type; strings and bytes are no numbers.
+# The size and struct format of a value for each type. Strings and bytes are not numbers.
 _TYPES = {
     1: (1, ""),
     2: (1, ""),
@@ -42,7 +42,7 @@ def start_of_directory(head: memoryview | bytes) -> tuple[str, bool, int]:
     if start not in _ORDERS:
         raise ValueError("no TIFF")
     order, _ = _ORDERS[start]
-    # As in Pillow, whose test reads the third byte only: `MM\0+` counts as an old TIFF.
+    # Pillow looks at the third byte only, so `MM\0+` counts as an old TIFF.
     big = start[2] == 43
     return order, big, struct.unpack_from(order + ("Q" if big else "L"), head, 8 if big else 4)[0]
 
@@ -50,10 +50,10 @@ def start_of_directory(head: memoryview | bytes) -> tuple[str, bool, int]:
 def read_directory(
     data: memoryview, order: str, big: bool, start: int, wanted: set[int]
 ) -> dict[int, Any]:
-    """Return the wanted tags: numbers as numbers, strings and bytes as bytes.
+    """Return the values of the wanted tags: numbers, or bytes for strings and bytes.
 
-    Pillow keeps the first value of a tag, skips a value that is larger than the file, and stops at
-    one that the file's end cuts. So is it here, up to the last wanted tag.
+    Like Pillow, keep the first value of a tag, skip a value larger than the file, and stop at a
+    value that the file cuts off. Stop after the last wanted tag.
     """
     count, entry = (
         (8, struct.Struct(order + "HHQ8s")) if big else (2, struct.Struct(order + "HHL4s"))
@@ -65,7 +65,7 @@ def read_directory(
     values: dict[int, Any] = {}
     seen: set[int] = set()
     total = 0
-    # At most as many as fit: a BigTIFF can claim 2**64.
+    # Count no more entries than fit in the file: a BigTIFF can claim 2**64.
     entries = min(entries, (len(data) - start - count) // entry.size, 1 << 16)
     for number in range(entries):
         tag, kind, amount, content = entry.unpack_from(data, start + count + number * entry.size)
@@ -93,7 +93,7 @@ def read_directory(
 
 
 def count_entries(data: memoryview, order: str, big: bool, start: int) -> int:
-    """Return the number of tags in a directory; 0 if it lies past the end."""
+    """Return the number of tags in a directory, or 0 if it lies beyond the end of the data."""
     try:
         (entries,) = struct.unpack_from(order + ("Q" if big else "H"), data, start)
     except struct.error:
@@ -102,7 +102,7 @@ def count_entries(data: memoryview, order: str, big: bool, start: int) -> int:
 
 
 def _value(order: str, kind: int, content: memoryview | bytes) -> Any:
-    """Return the first number of a value, or the bytes of a string."""
+    """Return the first number of a value, or its bytes if it is a string."""
     size, letters = _TYPES[kind]
     if not letters:
         return bytes(content)

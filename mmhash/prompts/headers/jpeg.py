@@ -6,9 +6,9 @@ from mmhash.prompts.headers.exif import find_orientation
 from mmhash.prompts.headers.header import ImageHeader, check_steps, unreadable
 
 _APP1, _SCAN = 0xE1, 0xDA
-# Start of frame; Pillow reads DHP, of hierarchical files, as one too.
+# Start-of-frame markers. Pillow also treats DHP, of hierarchical files, as one.
 _FRAMES = {*range(0xC0, 0xD0), 0xDE} - {0xC4, 0xC8, 0xCC}
-# Markers without a length: JPG, RST0 to RST7, SOI, EOI and the extensions.
+# Markers without a length: JPG, RST0 to RST7, SOI, EOI and the extensions of JPEG.
 _BARE = {0xC8, *range(0xD0, 0xDA), *range(0xF0, 0xFE)}
 _XMP = b"http://ns.adobe.com/xap/1.0/\0"
 
@@ -28,7 +28,7 @@ def read(data: memoryview) -> ImageHeader:
         if marker in _FRAMES:
             frame = _read_frame(segment)
             if size is not None and size != frame:
-                raise unreadable("a JPEG has two sizes")
+                raise unreadable("the JPEG states two sizes")
             size, is_rgb = frame, segment[5] == 3
         elif marker == _APP1:
             content = bytes(segment)
@@ -37,12 +37,12 @@ def read(data: memoryview) -> ImageHeader:
             elif content.startswith(_XMP):
                 xmp = content[len(_XMP) :]
     if size is None:
-        raise unreadable("a JPEG has no frame before its first scan")
+        raise unreadable("the JPEG has no frame before its first scan")
     return ImageHeader("JPEG", *size, find_orientation(exif, xmp), is_rgb)
 
 
 def _segments(data: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Yield the segments before the first scan; junk between them is skipped as Pillow does."""
+    """Yield the segments before the first scan. Skip junk between them, as Pillow does."""
     position, steps = 2, 0
     while True:
         steps += 1
@@ -58,7 +58,7 @@ def _segments(data: memoryview) -> Iterator[tuple[int, memoryview]]:
         if marker in _BARE:
             continue
         if marker < 0xC0:
-            raise unreadable("a JPEG has an unknown marker")
+            raise unreadable("the JPEG has an unknown marker")
         length = max(2, data[position] << 8 | data[position + 1])
         if position + length > len(data):
             raise unreadable("the file is truncated")
@@ -70,7 +70,7 @@ def _segments(data: memoryview) -> Iterator[tuple[int, memoryview]]:
 
 def _read_frame(content: memoryview) -> tuple[int, int]:
     if content[0] != 8:
-        raise unreadable("a JPEG has samples that are not of 8 bits")
+        raise unreadable("the JPEG's samples do not have 8 bits")
     if content[5] not in {1, 3, 4}:
-        raise unreadable(f"a JPEG has {content[5]} components")
+        raise unreadable(f"the JPEG has {content[5]} components, not 1, 3 or 4")
     return content[3] << 8 | content[4], content[1] << 8 | content[2]

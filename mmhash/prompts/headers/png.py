@@ -1,4 +1,4 @@
-"""The header of a PNG, and what of its chunks says an orientation, also after the image data."""
+"""The header of a PNG, and the chunks that state an orientation, even after the image data."""
 
 import struct
 import zlib
@@ -12,14 +12,15 @@ _RGB = 2  # a colour type
 
 _CHUNK = struct.Struct(">L4s")
 
-# Pillow's limit of a compressed text.
+# Pillow's limit for a compressed text.
 _MAX_TEXT = 1 << 20
-# Texts that can have an orientation; one is usual, and each may take _MAX_TEXT to inflate.
+# The most texts that may state an orientation. Usually there is one, and each inflates to up to
+# _MAX_TEXT bytes.
 _MAX_TEXTS = 8
 
 _RAW_EXIF, _XMP = b"Raw profile type exif", b"XML:com.adobe.xmp"
 _TEXTS = {b"tEXt", b"zTXt", b"iTXt"}
-# As names of texts, the last two take the place of an eXIf chunk and of XMP in Pillow.
+# Pillow reads a text of the last two names like an eXIf chunk and like XMP.
 _NAMES = {_RAW_EXIF, _XMP, b"exif", b"xmp"}
 
 
@@ -32,20 +33,20 @@ def read(data: memoryview) -> ImageHeader:
     """Return the header of a PNG."""
     length, name = _CHUNK.unpack_from(data, 8)
     if name != b"IHDR" or length < 13:
-        raise unreadable("a PNG does not begin with IHDR")
+        raise unreadable("the PNG does not begin with IHDR")
     width, height = struct.unpack_from(">LL", data, 16)
     orientation, is_keyed = _read_chunks(data, 8 + 12 + length)
     return ImageHeader("PNG", width, height, orientation, data[25] == _RGB, is_keyed)
 
 
 def _read_chunks(data: memoryview, position: int) -> tuple[int, bool]:
-    """Return the orientation by the chunks up to the end of the first image, and if one is tRNS."""
+    """Read the first image's chunks: return the orientation, and True if there is a tRNS chunk."""
     found: dict[bytes, bytes] = {}
     texts = 0
     has_data = is_keyed = False
     for name, chunk in _chunks(data, position):
         if name == b"IHDR":
-            raise unreadable("a PNG has two IHDR chunks")
+            raise unreadable("the PNG has two IHDR chunks")
         if name == b"IDAT":
             has_data = True
         elif name == b"tRNS":
@@ -57,20 +58,20 @@ def _read_chunks(data: memoryview, position: int) -> tuple[int, bool]:
             if keyword in _NAMES:
                 texts += 1
                 if texts > _MAX_TEXTS:
-                    raise LimitError(f"a PNG has more than {_MAX_TEXTS} texts with an orientation")
+                    raise LimitError(f"the PNG has more than {_MAX_TEXTS} texts on the orientation")
                 text = _read_text(name, content)
                 if text is not None:
                     found[keyword] = text
     if not has_data:
-        raise unreadable("a PNG has no image data")
+        raise unreadable("the PNG has no image data")
     return _orientation_of(found), is_keyed
 
 
 def _chunks(data: memoryview, position: int) -> Iterator[tuple[bytes, memoryview]]:
-    """Yield the chunks of a PNG's first image, those after its data too."""
+    """Yield the chunks of a PNG's first image, including the chunks after its data."""
     steps = frames = controls = 0
     has_data = False
-    # Pillow reads an image whose last IDAT is cut, if all of its pixels are there.
+    # Pillow accepts a truncated last IDAT if it has all pixels.
     while position + 8 <= len(data):
         steps += 1
         check_steps(steps)
@@ -84,7 +85,7 @@ def _chunks(data: memoryview, position: int) -> Iterator[tuple[bytes, memoryview
             frames = struct.unpack_from(">L", data, position + 8)[0] if length >= 8 else 0
         elif name == b"fcTL":
             controls += 1
-            # The rest belongs to another frame.
+            # All further chunks belong to another frame.
             if has_data and (frames > 1 or (frames == 1 and controls == 1)):
                 return
         yield name, data[position + 8 : end]
@@ -111,7 +112,7 @@ def _inflate(content: bytes) -> bytes | None:
     except zlib.error:
         return None
     if inflater.unconsumed_tail:
-        raise LimitError(f"a PNG has a text of more than {_MAX_TEXT} bytes")
+        raise LimitError(f"the PNG has a text of more than {_MAX_TEXT} bytes")
     return text
 
 

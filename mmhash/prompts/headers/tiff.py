@@ -1,4 +1,4 @@
-"""The header of a TIFF: its first directory, in either byte order, also of a BigTIFF."""
+"""The header of a TIFF or BigTIFF: its first directory, in either byte order."""
 
 from mmhash.prompts.headers.exif import ORIENTATION, clamp, find_orientation
 from mmhash.prompts.headers.header import ImageHeader, unreadable
@@ -21,7 +21,7 @@ def read(data: memoryview) -> ImageHeader:
     tags = read_directory(data, order, big, start, _TAGS)
     width, height = tags.get(_WIDTH), tags.get(_HEIGHT)
     if not isinstance(width, int) or not isinstance(height, int):
-        raise unreadable("a TIFF has no width and height")
+        raise unreadable("the TIFF does not state a width and a height")
     xmp = tags.get(_XMP)
     if ORIENTATION in tags:
         orientation = clamp(tags[ORIENTATION])

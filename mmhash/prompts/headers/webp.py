@@ -1,4 +1,4 @@
-"""The header of a WebP: a lossy or lossless image, or a canvas with chunks."""
+"""The header of a WebP: a lossy image, a lossless image, or a canvas with chunks."""
 
 import struct
 
@@ -18,19 +18,19 @@ def read(data: memoryview) -> ImageHeader:
     match bytes(data[12:16]):
         case b"VP8 ":
             if bytes(data[23:26]) != b"\x9d\x01\x2a":
-                raise unreadable("a WebP does not begin with a key frame")
+                raise unreadable("the WebP does not begin with a key frame")
             width, height = struct.unpack_from("<HH", data, 26)
             return ImageHeader("WEBP", width & 0x3FFF, height & 0x3FFF, is_rgb=True)
         case b"VP8L":
             if data[20] != 0x2F:
-                raise unreadable("a lossless WebP has no signature")
+                raise unreadable("the lossless WebP has no signature")
             (bits,) = struct.unpack_from("<L", data, 21)
             is_rgb = not bits >> 28 & 1
             width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
             return ImageHeader("WEBP", width, height, is_rgb=is_rgb)
         case b"VP8X":
             return _read_canvas(data)
-    raise unreadable("a WebP has neither an image nor a canvas")
+    raise unreadable("the WebP has neither an image nor a canvas")
 
 
 def _read_canvas(data: memoryview) -> ImageHeader:
@@ -40,13 +40,13 @@ def _read_canvas(data: memoryview) -> ImageHeader:
         raise unreadable("the file is truncated")
     exif = _find_chunk(data, b"EXIF") if flags & _HAS_EXIF else None
     xmp = _find_chunk(data, b"XMP ") if flags & _HAS_XMP else None
-    # Empty chunks count as none.
+    # An empty chunk counts as missing.
     orientation = find_orientation(exif or None, xmp or None)
     return ImageHeader("WEBP", width, height, orientation, _is_rgb(data))
 
 
 def _is_rgb(data: memoryview) -> bool | None:
-    """Return True if a canvas has no transparency; its flag may differ from its image's."""
+    """Return True if a canvas has no transparency. Its flag may contradict that of its image."""
     is_opaque = not data[20] & _HAS_ALPHA
     if data[20] & _IS_ANIMATION:
         return is_opaque
@@ -55,7 +55,7 @@ def _is_rgb(data: memoryview) -> bool | None:
 
 
 def _find_chunk(data: memoryview, name: bytes) -> bytes | None:
-    """Return the first chunk of a name, or None."""
+    """Return the first chunk with this name, or None."""
     end = min(len(data), 8 + struct.unpack_from("<L", data, 4)[0])
     position, steps = 12, 0
     while position + 8 <= end:

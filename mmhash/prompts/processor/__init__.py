@@ -1,1 +1,1 @@
-"""A model's own processor, asked in a helper process, which alone imports transformers."""
+"""Ask a model's own processor, in a helper process: only that process imports transformers."""

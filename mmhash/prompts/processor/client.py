@@ -1,7 +1,7 @@
-"""The client of a helper process: it starts the process, asks it, and remembers its answers.
+"""The client of a helper process: start the process, ask questions, cache the answers.
 
-Each question carries the socket for its answer, so that threads and forked processes share one
-helper without a lock. If the helper ends, the kernel closes that socket, and whoever waits knows.
+Each question carries the socket for its answer, so threads and forked processes can share a helper
+without a lock. If the helper exits, the kernel closes the socket, and the waiting caller notices.
 """
 
 import os
@@ -29,10 +29,10 @@ T = TypeVar("T")
 _HELPER = "mmhash.prompts.processor.helper"
 
 _START_S = 180.0
-"""The seconds in which a processor is loaded: importing torch from a cold disk takes a minute."""
+"""The seconds in which a processor must load. Importing torch from a cold disk is slow."""
 
 _QUEUE_S = 3.0
-"""The seconds that a question may wait for others."""
+"""The seconds that a question may wait behind others."""
 
 _MAX_ANSWER = 4 << 20
 _CACHE_BYTES = 64 << 20
@@ -41,7 +41,7 @@ _ENTRY_BYTES = 1 << 10
 # The files that a processor reads.
 _COUNTING = frozenset({".jinja", ".json", ".model", ".py", ".txt"})
 
-# The helper is to read the model's directory and nothing else, with one thread.
+# Let the helper read nothing but the model's directory, and use one thread.
 _ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "",
     "HF_HUB_OFFLINE": "1",
@@ -52,16 +52,16 @@ _ENVIRONMENT = {
 
 
 class ProcessorError(MMHashError):
-    """The helper with the model's processor ended, or did not answer in time or in form."""
+    """The helper exited, took too long, or sent a malformed answer."""
 
 
 class ModelProcessor:
-    """The processor of a model's directory, in a helper process that starts when it is asked."""
+    """The processor of a model, in a helper process that starts with the first question."""
 
     def __init__(
         self, directory: Path, *, trust_remote_code: bool = False, question_s: float = 5.0
     ) -> None:
-        """Take a model's directory; a question that takes longer than `question_s` is given up."""
+        """Use a model's directory. Give up on a question after `question_s` seconds."""
         self._directory = directory
         self._arguments = (str(directory), str(int(trust_remote_code)), str(question_s))
         self._answer_s = question_s + _QUEUE_S
@@ -73,7 +73,7 @@ class ModelProcessor:
         self._starting = Lock()
 
     def facts(self) -> Facts:
-        """Return what the processor replaces; one that cannot be loaded is an UnknownModelError."""
+        """Return facts about the processor. Raise UnknownModelError if it cannot be loaded."""
         if self._facts is None:
             facts = _decode(self._ask(b"", _START_S), Facts)
             if facts.error:
@@ -82,7 +82,7 @@ class ModelProcessor:
         return self._facts
 
     def identity(self) -> bytes:
-        """Return a digest of all that an answer depends on beside the question."""
+        """Return a digest of everything that an answer depends on, apart from the question."""
         versions = self.facts().versions
         if not self._identity:
             files = [path for path in self._directory.iterdir() if path.suffix in _COUNTING]
@@ -93,16 +93,16 @@ class ModelProcessor:
         return self._identity
 
     def known(self, question: Question) -> Expansion | None:
-        """Return the expansion that was asked for before, or None."""
+        """Return the cached expansion for a question, or None."""
         with self._lock:
             return self._known.get(question)
 
     def ask(self, question: Question) -> bytes:
-        """Return the answer as the helper writes it; `learn` checks and remembers it."""
+        """Return the helper's raw answer, to be checked and cached by `learn`."""
         return self._ask(msgspec.msgpack.encode(question), self._answer_s)
 
     def learn(self, question: Question, answer: bytes) -> Expansion:
-        """Remember an answer; one that refuses the item is an InputValueError."""
+        """Check and cache an answer. Raise InputValueError if the processor refuses the item."""
         expansion = _expansion(_decode(answer, Answer))
         with self._lock:
             self._known.put(question, expansion)
@@ -125,21 +125,21 @@ class ModelProcessor:
             except ConnectionError:
                 answer.clear()
         if not answer:
-            raise ProcessorError("the process of the model's processor ended")
+            raise ProcessorError("the process of the model's processor exited")
         return bytes(answer)
 
     def _send(self, message: bytes, descriptor: int) -> None:
-        message = message or b"\xc0"  # an empty packet would be read as the end
+        message = message or b"\xc0"  # an empty packet would read as the end
         with self._starting:
             try:
                 socket.send_fds(self._questions or self._start(), [message], [descriptor])
-            except ConnectionError:  # the helper has ended
+            except ConnectionError:  # the helper has exited
                 socket.send_fds(self._start(), [message], [descriptor])
             except TimeoutError:
                 raise ProcessorError("too many questions wait for the model's processor") from None
 
     def _start(self) -> socket.socket:
-        """Start a helper, and return the socket for questions to it."""
+        """Start a helper. Return the socket for its questions."""
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         mine.settimeout(1.0)
         with theirs:
@@ -150,7 +150,7 @@ class ModelProcessor:
                 stdout=subprocess.DEVNULL,
                 env=os.environ | _ENVIRONMENT,
                 pass_fds=[descriptor],
-                start_new_session=True,  # Ctrl-C is for the caller, who still has to answer
+                start_new_session=True,  # Ctrl-C must not end it before its caller
             )
         if self._questions is not None:
             self._questions.close()
@@ -160,7 +160,7 @@ class ModelProcessor:
 
 
 def _end(questions: socket.socket, process: "subprocess.Popen[bytes]", owner: int) -> None:
-    """Disconnect from the helper; it ends when the last process has done so."""
+    """Disconnect from the helper, which exits after its last client has disconnected."""
     questions.close()
     if os.getpid() == owner:
         process.kill()
@@ -171,7 +171,7 @@ def _decode(answer: bytes, kind: type[T]) -> T:
     try:
         return msgspec.msgpack.decode(answer, type=kind)
     except msgspec.MsgspecError as error:
-        raise ProcessorError(f"the answer of the model's processor has no form: {error}") from None
+        raise ProcessorError(f"the answer of the model's processor is malformed: {error}") from None
 
 
 def _expansion(answer: Answer) -> Expansion:
@@ -181,7 +181,7 @@ def _expansion(answer: Answer) -> Expansion:
         raise ProcessorError("the model's processor answered without tokens")
     length = sum(count for _, count in answer.runs)
     if length > MAX_TOKENS:
-        raise LimitError(f"an item has {length} tokens: a prompt has at most {MAX_TOKENS}")
+        raise LimitError(f"an item has {length} tokens, and a prompt may have at most {MAX_TOKENS}")
     borders = [0, *chain.from_iterable(answer.embeds), length]
     if borders != sorted(borders):
         raise ProcessorError("the model's processor answered with ranges outside of its tokens")

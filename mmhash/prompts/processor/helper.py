@@ -1,8 +1,8 @@
-"""The helper process: it loads a model's processor once, and counts tokens without pixels.
+"""The helper process loads a model's processor once, and counts tokens without pixels.
 
-This is the only program of the project that imports transformers. It forks a worker that answers.
-If a question ends the worker (its time, its memory, a crash), the next worker is forked with the
-processor loaded already.
+Only this program imports transformers. It forks a child that answers. If a question ends the child
+by a time-out, a lack of memory or a crash, the helper forks another child, which already has the
+processor loaded.
 """
 
 import json
@@ -23,7 +23,7 @@ import msgspec
 from mmhash.prompts.processor.messages import MAX_MESSAGE, Answer, Facts, Modality, Question
 
 _MEMORY = 2 << 30
-"""The address space for one question: real pixels, where a processor needs them, take 1 GiB."""
+"""The address space for a question. Processors that need real pixels take up to half of it."""
 
 _MODALITIES: tuple[Modality, ...] = get_args(Modality)
 _PACKAGES = ("transformers", "torch", "torchvision", "tokenizers")
@@ -31,7 +31,7 @@ _SIZE_OF_PROBE = (321, 222)
 
 
 def main(descriptor: int, directory: str, *, trusts_code: bool, seconds: float) -> None:
-    """Load the processor, and keep a worker that answers until nobody asks any more."""
+    """Load the processor, and keep a child that answers until the last client disconnects."""
     questions = socket.socket(fileno=descriptor)
     processor, facts = _load(directory, trusts_code=trusts_code)
     while True:
@@ -73,7 +73,7 @@ def _limit_memory() -> None:
 def _serve(
     questions: socket.socket, processor: "_Processor | None", facts: Facts, seconds: float
 ) -> None:
-    """Answer each question at the socket that comes with it; SIGALRM ends a long one."""
+    """Answer each question on the socket that comes with it. SIGALRM ends a long one."""
     while True:
         message, descriptors, _, _ = socket.recv_fds(questions, MAX_MESSAGE, 1)
         if not message:
@@ -85,13 +85,13 @@ def _serve(
                 answer: Facts | Answer = facts
             else:
                 answer = processor.answer(question)
-            with suppress(OSError):  # whoever asked has gone
+            with suppress(OSError):  # the caller has gone
                 asker.sendall(msgspec.msgpack.encode(answer))
             signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 class _Processor:
-    """The processor of a model, and for each modality whether it needs real values."""
+    """A model's processor, with a note for each modality whether it needs real values."""
 
     def __init__(self, directory: str, *, trusts_code: bool) -> None:
         import torch  # noqa: PLC0415  (slow, and what the other modules of the project never import)
@@ -119,7 +119,7 @@ class _Processor:
             return Answer(refusal=_describe(error))
 
     def _reads_values(self, question: Question) -> bool:
-        """Return True if the processor fails without values, or counts otherwise."""
+        """Return True if the processor fails without real values, or counts differently."""
         modality = question.modality
         if modality not in self._needs_values:
             width, height = _SIZE_OF_PROBE
@@ -159,12 +159,12 @@ class _Processor:
         )
 
     def _text(self, question: Question) -> str:
-        """Return the text of the item, and of those before it: some processors number items."""
+        """Return the text of the item after all earlier items: some processors number items."""
         lead, trail = self._around(question)
         return f"{lead}{question.target}{trail}" * (question.place + 1)
 
     def _around(self, question: Question) -> tuple[str, str]:
-        """Return the tokens without which some processors take no token of an item."""
+        """Return the tokens that some processors require around an item's token."""
         if question.target != self.targets[question.modality]:
             return "", ""
         names = (f"{question.modality}_start_token", f"{question.modality}_end_token")
@@ -197,20 +197,20 @@ class _Processor:
         }
 
     def _tensor(self, shape: tuple[int, ...], *, values: bool) -> Any:
-        """Return a tensor of this shape: with values, they are all the same byte."""
+        """Return a tensor of this shape; with `values`, every element is the same byte."""
         torch = self._torch
         if values:
             return torch.zeros(1, dtype=torch.uint8).expand(shape)
         return torch.empty(shape, dtype=torch.uint8, device="meta")
 
     def _expansion(self, question: Question, output: Any) -> list[int]:
-        """Return the ids of the target's text after the processor has replaced its token."""
+        """Return the ids that the processor puts in place of the target's token."""
         replaced = output.get("text_replacement_offsets")
         if replaced:
             replacement = replaced[0][-1]["replacement"]
             token = self.targets[question.modality]
             return self._encode(question.target.replace(token, replacement, 1))
-        # An older processor returns the prompt only: with the same tokens around the target's.
+        # An older processor returns only the prompt, with the same tokens around the target's.
         ids = [int(token) for token in output["input_ids"][0]]
         whole = self._encode(self._text(question), add_special_tokens=True)
         target = self._encode(question.target)
@@ -227,13 +227,13 @@ class _Processor:
         return list(encode(text, add_special_tokens=add_special_tokens)["input_ids"])
 
     def _embedded(self, modality: Modality, ids: list[int]) -> set[int]:
-        """Return the tokens that take embeddings: those of the processor, or the most frequent."""
+        """Return the tokens that take embeddings: the processor's list, or the most frequent id."""
         named = set(getattr(self._processor, f"{modality}_token_ids", ())).intersection(ids)
         return named or {token for token, _ in Counter(ids).most_common(1)}
 
 
 def _declare_vision_operators(torch: Any) -> None:
-    """Declare operators that torchvision expects: its build for CUDA lacks them on a CPU."""
+    """Declare operators that torchvision's CUDA build expects and lacks on a CPU."""
     try:
         import torchvision  # noqa: F401, PLC0415
     except RuntimeError:
@@ -246,7 +246,7 @@ def _declare_vision_operators(torch: Any) -> None:
 
 
 _KEPT: list[Any] = []
-"""A library's operators go when it does."""
+"""Operators disappear with their library, so keep the library."""
 
 
 def _describe(error: Exception) -> str:

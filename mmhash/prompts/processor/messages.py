@@ -1,4 +1,4 @@
-"""What is asked of a model's processor, and its answers, as the helper process reads them."""
+"""The questions to a model's processor and its answers, as sent to and from the helper."""
 
 from typing import Literal
 
@@ -10,11 +10,11 @@ MAX_MESSAGE = 64 << 10
 
 
 class Question(msgspec.Struct, frozen=True, array_like=True):
-    """Which tokens stand for an item of this size, with these options?"""
+    """Asks which tokens stand for an item of this size, with these options."""
 
     modality: Modality
     target: str
-    """The text in a prompt that stands for the item."""
+    """The text that stands for the item in a prompt."""
     width: int = 0
     height: int = 0
     frames: int = 0
@@ -22,16 +22,16 @@ class Question(msgspec.Struct, frozen=True, array_like=True):
     times: tuple[float, ...] = ()
     samples: int = 0
     place: int = 0
-    """The number of such items before it in the prompt, for processors that number items."""
+    """The number of earlier items of this kind, for processors that number items."""
     options: str = "{}"
-    """The request's options for the processor: a JSON object with sorted members."""
+    """The request's processor options, as a JSON object with sorted members."""
 
 
 class Answer(msgspec.Struct, array_like=True):
-    """The tokens, or why the processor takes no such item."""
+    """An item's tokens, or the reason why the processor refuses the item."""
 
     runs: list[tuple[int, int]] = []
-    """The ids in order, each with the number of its repetitions."""
+    """The ids in order, each with its number of repetitions."""
     embeds: list[tuple[int, int]] = []
     """The ranges of the ids that take embeddings."""
     grid: tuple[int, ...] | None = None
@@ -39,11 +39,11 @@ class Answer(msgspec.Struct, array_like=True):
 
 
 class Facts(msgspec.Struct, array_like=True):
-    """What is known of a processor once it is loaded; the answer to an empty message."""
+    """Facts about a loaded processor, sent in answer to an empty message."""
 
     targets: dict[Modality, str] = {}
-    """By modality: the text that the processor replaces."""
+    """For each modality, the text that the processor replaces."""
     versions: str = ""
-    """The releases of the packages by which it counts."""
+    """The releases of the packages that determine its counts."""
     error: str = ""
-    """Why it could not be loaded."""
+    """The reason why it could not be loaded, or an empty text."""

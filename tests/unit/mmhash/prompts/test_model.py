@@ -288,11 +288,15 @@ KEY = mmhash.key(b"a")
 @pytest.mark.parametrize(
     ("media", "error", "reason"),
     [
-        (Media((64, 64), KEY), InputTypeError, "size of a Media is a MediaSize, not tuple"),
+        (
+            Media((64, 64), KEY),
+            InputTypeError,
+            "the size of a Media must be a MediaSize, not tuple",
+        ),
         (
             Media(MediaSize(64, 64), KEY.hex()),
             InputTypeError,
-            "key of a Media is a Digest, not str",
+            "the key of a Media must be a Digest, not str",
         ),
         (Media(MediaSize("64", 64), KEY), InputTypeError, "width is an int, not str"),
         (Media(MediaSize(), KEY), InputValueError, "width is at least 1, not 0"),

@@ -24,7 +24,7 @@ def test_the_final_message_is_continued() -> None:
 
 
 def test_a_final_message_that_is_left_out_is_refused() -> None:
-    with pytest.raises(TemplateRenderError, match="leaves out"):
+    with pytest.raises(TemplateRenderError, match="continue"):
         ChatTemplate("{{ messages | length }}").render(USER, continue_final_message=True)
 
 

@@ -70,7 +70,7 @@ def test_tool_calls_have_the_engine_s_order_of_members(model: Model) -> None:
 
 def test_tool_calls_that_are_no_list_have_no_plan(model: Model) -> None:
     message = {"role": "assistant", "content": "a", "tool_calls": 1}
-    with pytest.raises(InputValueError, match="tool_calls is a list"):
+    with pytest.raises(InputValueError, match="tool_calls"):
         model.plan({"messages": [_USER, message]}, _ENGINE)
 
 
@@ -88,7 +88,7 @@ def test_claude_code_s_line_is_removed_from_0_32_on(
 
 def test_a_tool_call_id_that_is_null_has_no_plan(model: Model) -> None:
     message = {"role": "tool", "content": "a", "tool_call_id": None}
-    with pytest.raises(InputValueError, match="tool_call_id of a message is null"):
+    with pytest.raises(InputValueError, match="tool_call_id"):
         model.plan({"messages": [_USER, message]}, _ENGINE)
 
 
@@ -156,13 +156,13 @@ def test_switches_that_the_engine_reads_otherwise_have_no_plan(
     model: Model, members: dict[str, Any]
 ) -> None:
     """vLLM takes "false" and 0 for false."""
-    with pytest.raises(InputValueError, match="is true or false"):
+    with pytest.raises(InputValueError, match="true or false"):
         model.plan({"messages": [_USER]} | members, _ENGINE)
 
 
 @pytest.mark.parametrize("value", [0, "false"])
 def test_a_completion_s_switch_is_true_or_false(model: Model, value: Any) -> None:
-    with pytest.raises(InputValueError, match="is true or false"):
+    with pytest.raises(InputValueError, match="true or false"):
         model.plan({"prompt": "a", "add_special_tokens": value}, _ENGINE)
 
 
@@ -218,7 +218,7 @@ def test_a_batch_of_batches_is_refused(model: Model) -> None:
 @pytest.mark.parametrize("kind", ["input_text", "output_text", "thinking"])
 def test_a_null_that_the_engine_writes_as_none_has_no_plan(model: Model, kind: str) -> None:
     messages = [{"role": "assistant", "content": [{"type": kind, "text": None}]}]
-    with pytest.raises(InputValueError, match="is null"):
+    with pytest.raises(InputValueError, match="null"):
         model.plan({"messages": messages}, _ENGINE)
 
 

@@ -27,7 +27,7 @@ def test_counts_have_bounds() -> None:
 
 def test_choices() -> None:
     assert read_choice(Section("x.json", {}), "n", "a", ("a", "b")) == "a"
-    with pytest.raises(UnknownModelError, match="is one of a, b"):
+    with pytest.raises(UnknownModelError, match="a, b"):
         read_choice(Section("x.json", {"n": "c"}), "n", "a", ("a", "b"))
 
 

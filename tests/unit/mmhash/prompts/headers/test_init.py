@@ -23,7 +23,7 @@ def write(kind: str, size: tuple[int, int] = (3, 5), turn: int | None = None, **
 
 @pytest.mark.parametrize("data", [None, "a.png", memoryview(b"abcd")[::2]])
 def test_data_is_bytes(data: Any) -> None:
-    with pytest.raises(InputTypeError, match=r"^data is contiguous bytes: "):
+    with pytest.raises(InputTypeError, match="contiguous bytes"):
         read_size(data)
 
 
@@ -87,5 +87,5 @@ def test_truncated_header_is_a_named_error(kind: str) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"%PDF-1.7", b"<svg/>", bytes(64)])
 def test_another_format_is_a_named_error(data: bytes) -> None:
-    with pytest.raises(ImageHeaderError, match="none of JPEG"):
+    with pytest.raises(ImageHeaderError, match="JPEG, PNG"):
         read_size(data)
