@@ -8,7 +8,6 @@ from mmhash.arguments import check_choice
 from mmhash.digest import check_algorithm
 from mmhash.engines.registry import parse as parse_engine
 from mmhash.engines.registry import split_names
-from mmhash.engines.releases import Fallback
 from mmhash.errors import InputValueError
 from mmhash.extras import needs_extra
 
@@ -30,19 +29,15 @@ def keys(
     algorithm: str = "blake3",
     of: Literal["bytes", "pixels"] = "bytes",
     engines: str | Iterable[str] = (),
-    engine_fallback: Fallback | None = None,
 ) -> "Dataset":
     """Return the dataset with the columns that `mmhash bulk` writes for the items in `column`.
 
     If the column holds contents, it is removed. If it holds paths, which every node must be able to
     read, it stays. If an item cannot be hashed, its `error` says why; the others are hashed. The
-    columns of engines name the releases whose recipes were used.
+    columns of engines name their releases.
     """
     check_choice("of", of, "bytes", "pixels")
-    with_releases = tuple(
-        "@".join(parse_engine(engine, engine_fallback=engine_fallback))
-        for engine in split_names(engines)
-    )
+    with_releases = tuple("@".join(parse_engine(engine)) for engine in split_names(engines))
     options = BulkOptions(check_algorithm(algorithm), of, with_releases)
     return dataset.map_batches(
         partial(_with_keys, column=column, options=options),

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import mmhash
-from mmhash.cli.options import AsJson, DigestAlgorithm, EngineFallback, Engines, Of
+from mmhash.cli.options import AsJson, DigestAlgorithm, Engines, Of
 from mmhash.cli.report import complain, format_count, say, say_json
 from mmhash.errors import InputValueError
 from mmhash.extras import needs_extra
@@ -39,7 +38,6 @@ def key_bulk(
     of: Of = "bytes",
     algorithm: DigestAlgorithm = "blake3",
     engine: Engines = None,
-    engine_fallback: EngineFallback = None,
     processes: Annotated[
         int | None, typer.Option(min=1, help="Number of processes.", show_default="all cores")
     ] = None,
@@ -47,7 +45,7 @@ def key_bulk(
     as_json: AsJson = False,
 ) -> None:
     """Write the keys of many files or rows; run it again to resume."""
-    engines = _with_releases(engine, engine_fallback) if engine else ()
+    engines = _with_releases(engine) if engine else ()
     is_folder = source not in {STDIN, ""} and Path(source).is_dir()
     if is_folder and Path(out).resolve().is_relative_to(Path(source).resolve()):
         raise InputValueError(f"{printable(out)} is in the folder that is read: give another --out")
@@ -76,9 +74,9 @@ def key_bulk(
         raise typer.Exit(1)
 
 
-def _with_releases(engines: list[str], engine_fallback: EngineFallback) -> tuple[str, ...]:
+def _with_releases(engines: list[str]) -> tuple[str, ...]:
     """Return the engines with their releases, each once."""
-    parse = partial(mmhash.engines.registry.parse, engine_fallback=engine_fallback)
+    parse = mmhash.engines.registry.parse
     names = mmhash.engines.split_names(engines)
     return tuple(dict.fromkeys("@".join(parse(name)) for name in names))
 

@@ -8,7 +8,7 @@ import typer
 
 import mmhash
 from mmhash.cli.key import hash_named_file
-from mmhash.cli.options import AsJson, Engine, EngineFallback
+from mmhash.cli.options import AsJson, Engine
 from mmhash.cli.report import say, say_json
 from mmhash.cpu import hash_bytes
 from mmhash.errors import InputValueError, MMHashError
@@ -23,11 +23,10 @@ def explain_image(
     image: Annotated[str, typer.Argument(help="An image file.")],
     *,
     engine: Engine,
-    engine_fallback: EngineFallback = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the steps from an image to its hashes in an engine."""
-    name, version = mmhash.engines.registry.parse(engine, engine_fallback=engine_fallback)
+    name, version = mmhash.engines.registry.parse(engine)
     if image == STDIN:
         raise InputValueError("explain reads its image twice: give a file")
     try:

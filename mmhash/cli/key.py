@@ -14,7 +14,7 @@ import typer
 
 import mmhash
 from mmhash.algorithms import ALGORITHM_SPECS
-from mmhash.cli.options import AsJson, DigestAlgorithm, EngineFallback, Engines, Of
+from mmhash.cli.options import AsJson, DigestAlgorithm, Engines, Of
 from mmhash.cli.report import Hashed, print_lines
 from mmhash.cpu import cpu_count
 from mmhash.digest import Algorithm, Digest
@@ -69,7 +69,6 @@ def key_files(
         typer.Option(min=1, help="Number of threads per file.", show_default="all cores"),
     ] = None,
     engine: Engines = None,
-    engine_fallback: EngineFallback = None,
     tenant_file: Annotated[
         Path | None,
         typer.Option(
@@ -92,10 +91,7 @@ def key_files(
         for item_name, item_key, orientation in keyed:
             fields = {
                 release: mmhash.engines.request_fields(
-                    item_key,
-                    release,
-                    engine_fallback=engine_fallback,
-                    exif_orientation=orientation,
+                    item_key, release, exif_orientation=orientation
                 )
                 for release in engines
             }
@@ -107,7 +103,7 @@ def key_files(
     engines = mmhash.engines.split_names(engine) if engine else ()
     for release in engines:
         # Report an unknown engine before reading any file.
-        mmhash.engines.registry.parse(release, engine_fallback=engine_fallback)
+        mmhash.engines.registry.parse(release)
     if not print_lines(files, hashes_of, as_json=as_json):
         raise typer.Exit(1)
 

@@ -16,10 +16,5 @@ Engines = Annotated[
     list[str] | None,
     typer.Option(metavar="<str>", help="Add the key for this engine: vllm@0.32.0; repeatable."),
 ]
-# Like engines.releases.Fallback, which would import all engines and numpy.
-EngineFallback = Annotated[
-    Literal["nearest-older"] | None,
-    typer.Option(help="Treat an unknown release as the newest older one.", show_default="refuse"),
-]
 Seed = Annotated[str | None, typer.Option(help="vLLM's PYTHONHASHSEED.", show_default="not set")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]

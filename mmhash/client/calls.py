@@ -26,7 +26,6 @@ from mmhash.client.results import (
 from mmhash.digest import Algorithm, check_algorithm
 from mmhash.engines.engine import Span
 from mmhash.engines.registry import split_names
-from mmhash.engines.releases import Fallback
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.io.files import map_file
 from mmhash.pil_image import is_image
@@ -64,7 +63,6 @@ def hash_items(
     of: Of = "bytes",
     engines: str | Iterable[str] = (),
     sign: bool = False,
-    engine_fallback: Fallback | None = None,
 ) -> Call[list[Item]]:
     """Hash one item, or each item of a list.
 
@@ -76,8 +74,6 @@ def hash_items(
         engines: The engines to return request fields for: `["sglang@0.5.23", "vllm"]`, or
             `"sglang@0.5.23,vllm"`.
         sign: Return a tag for the guard of the only engine in `engines`.
-        engine_fallback: With `"nearest-older"`, an unknown release gets the fields of an older
-            release, named in `recipe`. By default an unknown release is refused.
 
     Returns:
         An `Item` for each item.
@@ -87,7 +83,6 @@ def hash_items(
     query = _given(
         algorithm=algorithm,
         engines=",".join(split_names(engines)) or None,
-        engine_fallback=engine_fallback,
         sign=1 if sign else None,
     )
     item_list = items if isinstance(items, LISTS) else [items]
@@ -117,7 +112,6 @@ def annotate(
     algorithm: Algorithm = "blake3",
     of: Of = "bytes",
     sign: bool = False,
-    engine_fallback: Fallback | None = None,
 ) -> Call[Annotated]:
     """Insert the hash of each image, video and audio into a request.
 
@@ -127,8 +121,6 @@ def annotate(
         algorithm: The algorithm of the digests.
         of: With `"pixels"`, images are hashed by their pixels.
         sign: Insert the service's tags too, for its guard in front of the engine.
-        engine_fallback: With `"nearest-older"`, an unknown release is answered as an older
-            release, which `recipe` names.
     """
     check_choice("of", of, "bytes", "pixels")
     query = _given(
@@ -136,7 +128,6 @@ def annotate(
         algorithm=check_algorithm(algorithm),
         of=of,
         sign=int(bool(sign)),
-        engine_fallback=engine_fallback,
     )
     return _call(_post_json("/annotate", request, query), read_annotated)
 
@@ -154,7 +145,6 @@ def plan(
     lora_path: str | None = None,
     lookahead: int | None = None,
     model_id: str | None = None,
-    engine_fallback: Fallback | None = None,
 ) -> Call[PlannedPrompt]:
     """Return the token ids, spans and block keys of a request's prompt before an engine sees it.
 
@@ -170,8 +160,6 @@ def plan(
         lora_path: The adapter's path, which vLLM binds since 0.31.
         lookahead: How many tokens after a block vLLM counts towards it.
         model_id: The engine's name for the model.
-        engine_fallback: With `"nearest-older"`, an unknown release is answered as an older
-            release, which `recipe` names.
     """
     check_choice("of", of, "bytes", "pixels")
     query = _given(
@@ -186,7 +174,6 @@ def plan(
         lookahead=lookahead,
         model_id=model_id,
         request="true",
-        engine_fallback=engine_fallback,
     )
     return _call(_post_json("/plan", request, query), read_plan)
 
@@ -196,7 +183,6 @@ def pad(
     spans: Iterable[Span],
     *,
     engine: str = "sglang",
-    engine_fallback: Fallback | None = None,
 ) -> Call[list[int]]:
     """Replace the placeholders of each span with the pad values of the engine.
 
@@ -204,11 +190,8 @@ def pad(
         input_ids: The token ids of a prompt.
         spans: A `Span` for each item.
         engine: SGLang, and its release.
-        engine_fallback: With `"nearest-older"`, an unknown release gets the pad values of an older
-            one; without, it is refused.
     """
     body = {"engine": engine, "input_ids": _ids(input_ids), "spans": _spans(spans)}
-    body |= _present(engine_fallback=engine_fallback)
     return _call(_post_json("/pad", body, {}), read_padded)
 
 
@@ -225,7 +208,6 @@ def blocks(
     lora: str | None = None,
     lora_path: str | None = None,
     lookahead: int | None = None,
-    engine_fallback: Fallback | None = None,
 ) -> Call[Blocks]:
     """Return the keys of a prompt's blocks in the cache of an engine.
 
@@ -243,8 +225,6 @@ def blocks(
         lora: The name of a LoRA adapter.
         lora_path: Its path, which vLLM binds from 0.31 on.
         lookahead: The number of tokens after a block that vLLM counts to it.
-        engine_fallback: With `"nearest-older"`, an unknown release is answered by an older one, and
-            `recipe` names it.
     """
     body = {
         "engine": engine,
@@ -260,7 +240,6 @@ def blocks(
         lora=lora,
         lora_path=lora_path,
         lookahead=lookahead,
-        engine_fallback=engine_fallback,
     )
     return _call(_post_json("/blocks", body, {}), read_blocks)
 

@@ -48,9 +48,9 @@ def split_names(engines: str | Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def parse(text: str, *, engine_fallback: Fallback | None = None) -> tuple[str, str]:
+def parse(text: str) -> tuple[str, str]:
     """Return the engine's name and the release of `sglang@0.5.23`; see `find`."""
-    engine, version = find(text, engine_fallback=engine_fallback)
+    engine, version = find(text)
     return engine.name, version
 
 
@@ -58,7 +58,6 @@ def request_fields(
     key: Digest,
     engine: str,
     *,
-    engine_fallback: Fallback | None = None,
     exif_orientation: int = 1,
 ) -> RequestFields:
     """Return the fields that carry the key in a request to an engine.
@@ -66,14 +65,13 @@ def request_fields(
     Args:
         key: The key of an item.
         engine: The engine and its release: `"sglang@0.5.23"`, or `"sglang"` for the newest known.
-        engine_fallback: With `"nearest-older"`, an unknown release gets the fields of an older one.
         exif_orientation: The image's EXIF orientation, 1 to 8, if the key is by its pixels. Engines
             that apply the orientation must tell such images apart; the key does not.
 
     >>> request_fields(mmhash.key(b"abc"), "sglang@0.5.23")["mm_hash"]
     '0f3e80300d68299e'
     """
-    found, version = find(engine, engine_fallback=engine_fallback)
+    found, version = find(engine)
     orientation = check_int("exif_orientation", exif_orientation, 1, 8)
     key = checks.key("request_fields", key)
     return found.request_fields(found.name_item(key, version, orientation=orientation), version)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from mmhash.arguments import check_optional_text, check_text
+from mmhash.arguments import check_text
 from mmhash.errors import InputValueError
 
 Recipe = TypeVar("Recipe")
@@ -68,16 +68,13 @@ class Releases(Generic[Recipe]):
         An unknown release is an error, unless `engine_fallback` is "nearest-older" and there is an
         older known release.
         """
-        fallback = check_optional_text("engine_fallback", engine_fallback)
-        if fallback not in {None, "nearest-older"}:
-            raise InputValueError("engine_fallback is None or 'nearest-older'")
         wanted = _parse(version)
         older = [known for known in self._ranges if _parse(known.first) <= wanted]
         if older and wanted <= _parse(older[-1].last):
             return version
-        if not older or fallback is None:
-            hint = "; engine_fallback='nearest-older' uses the newest known release before it"
-            raise self._unknown(version, hint if older else "")
+        if not older or engine_fallback is None:
+            hint = f"; the newest before it is {older[-1].last}" if older else ""
+            raise self._unknown(version, hint)
         return older[-1].last
 
     def require(self, has: bool, what: str, since: str, version: str) -> None:

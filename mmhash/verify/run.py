@@ -97,14 +97,14 @@ def verify_engine(
             raise ServiceError(f"no engine answers at {url}: {reason(error)}") from error
         # For an unknown release, check the best guess: after an upgrade, that is the question.
         fallback: Fallback | None = "nearest-older" if engine is None else None
-        name, version = registry.parse(release, engine_fallback=fallback)
+        found, version = registry.find(release, engine_fallback=fallback)
         with Subscriber(events) as subscriber:
-            if name == "vllm":
+            if found.name == "vllm":
                 report = _verify_vllm(client, subscriber, version, block_algorithm, seed)
-            elif name == "sglang":
+            elif found.name == "sglang":
                 report = _verify_sglang(client, subscriber, version)
             else:
-                raise InputValueError(f"verify knows vllm and sglang, not {name}")
+                raise InputValueError(f"verify knows vllm and sglang, not {found.name}")
     if version not in release:
         return report._replace(engine=f"{release}, with the recipe of {version}")
     return report

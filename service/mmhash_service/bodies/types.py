@@ -15,14 +15,10 @@ Text = Annotated[str, StringConstraints(max_length=1024)]
 Hex64 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Hex16 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 
-FALLBACK: Any = Field(
-    default=None,
-    description="Answer an unknown release by the newest known older one, and name it in `recipe`; "
-    "the default is the setting.",
-)
 RECIPE: Any = Field(
     default=None,
-    description="The release whose recipe was used because the requested release is unknown.",
+    description="The release whose recipe was used because the requested release is unknown: the "
+    "setting engine_fallback is on.",
 )
 
 

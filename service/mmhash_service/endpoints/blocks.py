@@ -32,7 +32,7 @@ async def blocks(request: Request) -> Response:
 
 def _blocks(text: bytes, settings: Settings) -> str:
     body = parse_json(text, BlocksBody)
-    requested = find_engine(body.engine, body.engine_fallback or settings.engine_fallback)
+    requested = find_engine(body.engine, settings.engine_fallback)
     prompt = Prompt(
         body.input_ids,
         body.block_size,

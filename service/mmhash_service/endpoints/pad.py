@@ -29,7 +29,7 @@ async def pad(request: Request) -> Response:
 
 def _pad(text: bytes, settings: Settings) -> str:
     body = parse_json(text, PadBody)
-    requested = find_engine(body.engine, body.engine_fallback or settings.engine_fallback)
+    requested = find_engine(body.engine, settings.engine_fallback)
     spans = [item_span(span) for span in body.spans]
     pad_ids = requested.engine.pad
     if pad_ids is None:

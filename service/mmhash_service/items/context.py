@@ -150,8 +150,7 @@ def build_context(request: Request, query: HashQuery, admission: Admission) -> R
     # Take all of one request's values from the same settings: a reload replaces them at any time.
     settings = resources.settings
     tenant = resolve_tenant(request, settings)
-    fallback = query.engine_fallback or settings.engine_fallback
-    engines = parse_engines(query.engines, fallback)
+    engines = parse_engines(query.engines, settings.engine_fallback)
     names = tuple(engine.name for engine in engines)
     return RequestContext(
         algorithm=query.algorithm,

@@ -5,8 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from mmhash.digest import Algorithm
-from mmhash.engines.releases import Fallback
-from mmhash_service.bodies.types import FALLBACK, Natural, RequestModel, Text
+from mmhash_service.bodies.types import Natural, RequestModel, Text
 
 
 class Query(BaseModel):
@@ -20,7 +19,6 @@ class Query(BaseModel):
         default=False,
         description="Return a tag for each item, valid for the one engine in the query.",
     )
-    engine_fallback: Fallback | None = FALLBACK
 
 
 # At most 16 names, because each is spelled for every item of the body.

@@ -5,9 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from mmhash.digest import Algorithm
-from mmhash.engines.releases import Fallback
 from mmhash_service.bodies.types import (
-    FALLBACK,
     MAX_MODEL_NAME,
     BlockSize,
     RequestPath,
@@ -55,14 +53,12 @@ class PlanQuery(BaseModel):
     request: bool = Field(
         default=False, description="Return the request with the hashes of its items too."
     )
-    engine_fallback: Fallback | None = FALLBACK
 
     def of_items(self) -> HashQuery:
         """Return the equivalent query of `POST /hash`, for the items."""
         return HashQuery(
             algorithm=self.algorithm,
             of=self.of,
-            engine_fallback=self.engine_fallback,
             engines=self.engine,
         )
 

@@ -118,7 +118,7 @@ PROBLEMS = {
         422,
         "Unknown engine",
         "An engine is a name and a release, as in sglang@0.5.23, or a name for its newest release: "
-        "/info lists the known ones. With engine_fallback a newer release is answered too.",
+        "/info lists the known ones. The setting engine_fallback answers a newer release too.",
     ),
     "refused-by-engine": ProblemSpec(
         422,

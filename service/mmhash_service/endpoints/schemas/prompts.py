@@ -5,9 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from mmhash.engines.registry import ENGINES
-from mmhash.engines.releases import Fallback
 from mmhash_service.bodies.types import (
-    FALLBACK,
     MAX_MODEL_NAME,
     RECIPE,
     BlockSize,
@@ -46,7 +44,6 @@ class AnnotateQuery(Query):
             algorithm=self.algorithm,
             of=self.of,
             sign=self.sign,
-            engine_fallback=self.engine_fallback,
             engines=self.engine,
         )
 
@@ -57,7 +54,6 @@ class AnnotateQuery(Query):
             engine=self.engine,
             algorithm=self.algorithm,
             of=self.of,
-            engine_fallback=self.engine_fallback,
         )
 
 
@@ -78,7 +74,6 @@ class PadBody(RequestModel):
     )
     input_ids: Annotated[list[Token], Field(fail_fast=True)]
     spans: Annotated[list[Span], Field(fail_fast=True)]
-    engine_fallback: Fallback | None = FALLBACK
 
 
 class BlocksBody(RequestModel):
@@ -105,7 +100,6 @@ class BlocksBody(RequestModel):
     lookahead: Annotated[int, Field(ge=0, le=1024)] | None = Field(
         default=None, description="How many tokens after a block vLLM counts to it."
     )
-    engine_fallback: Fallback | None = FALLBACK
 
 
 class PlannedSpan(BaseModel):

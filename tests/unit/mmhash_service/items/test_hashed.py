@@ -7,7 +7,10 @@ import pytest
 
 import mmhash
 from mmhash import engines
+from mmhash_service.http.app import create_app
 from mmhash_service.problems.catalogue import PROBLEMS
+from mmhash_service.settings import Settings
+from tests.support.in_process import running
 from tests.support.responses import items_of, problem_of
 
 RAW = {"content-type": "application/octet-stream"}
@@ -180,29 +183,25 @@ def test_what_an_engine_does_not_take_is_refused(
     assert problem_of(client.post(path, json=body)) == (PROBLEMS[problem].status, problem)
 
 
-FALLBACK = {"engine_fallback": "nearest-older"}
-
-
 def test_an_unknown_release_is_answered_by_the_nearest_older(
-    client: httpx.Client, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    older = client.post("/blocks", json=BLOCKS | {"engine": "vllm@0.33.0"}).json()
-    for _ in range(2):
-        answer = client.post("/blocks", json=BLOCKS | FALLBACK | {"engine": "vllm@0.34.7"})
-        assert answer.json() == older | {"recipe": "vllm@0.33.0"}
+    with running(create_app(Settings(engine_fallback="nearest-older"))) as server:
+        client = server.client
+        older = client.post("/blocks", json=BLOCKS | {"engine": "vllm@0.33.0"}).json()
+        for _ in range(2):
+            answer = client.post("/blocks", json=BLOCKS | {"engine": "vllm@0.34.7"})
+            assert answer.json() == older | {"recipe": "vllm@0.33.0"}
+        padded = client.post("/pad", json=PAD | {"engine": "sglang@0.6"}).json()
+        params = {"engine": "vllm@0.34.0"}
+        annotated = client.post("/annotate", json={"messages": []}, params=params).json()
+        counted = client.get("/metrics").text
+    assert padded == {"input_ids": IDS, "recipe": "sglang@0.5.23"}
+    assert annotated == {"request": {"messages": []}, "items": [], "recipe": "vllm@0.33.0"}
+    assert 'mmhash_engine_fallbacks_total{engine="vllm",recipe="vllm@0.33.0"}' in counted
     assert [record.message for record in caplog.records if "0.34.7" in record.message] == [
         "vllm@0.34.7 is not known: the recipe of vllm@0.33.0 is used instead"
     ]
-    padded = client.post("/pad", json=PAD | FALLBACK | {"engine": "sglang@0.6"}).json()
-    assert padded == {"input_ids": IDS, "recipe": "sglang@0.5.23"}
-    metric = 'mmhash_engine_fallbacks_total{engine="vllm",recipe="vllm@0.33.0"}'
-    assert metric in client.get("/metrics").text
-
-
-def test_annotate_names_the_recipe(client: httpx.Client) -> None:
-    params = {"engine": "vllm@0.34.0", **FALLBACK}
-    answer = client.post("/annotate", json={"messages": []}, params=params).json()
-    assert answer == {"request": {"messages": []}, "items": [], "recipe": "vllm@0.33.0"}
 
 
 @pytest.mark.parametrize("path", ["/pad", "/blocks"])
