@@ -18,7 +18,6 @@ TENANTS = {"acme": "11" * 32, "umbrella": "22" * 32}
 SECRETS = {None, b"\x11" * 32, b"\x22" * 32}
 PATHS = [
     "/plan?model=tiny&request=true&engine=vllm@0.32.0",
-    "/annotate?engine=vllm@0.32.0&plan=tiny",
     "/route",
 ]
 WORKER = "http://127.0.0.1:9,engine=vllm@0.32.0"

@@ -1,6 +1,6 @@
 """`POST /annotate`: a request for an engine, with the hashes of its media."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Request, Response
@@ -11,7 +11,7 @@ from mmhash_service.bodies.parsing import parse_quality, parse_query
 from mmhash_service.endpoints import examples
 from mmhash_service.endpoints.long_response import LongResponse
 from mmhash_service.endpoints.openapi import json_body, query_parameters
-from mmhash_service.endpoints.schemas.prompts import AnnotateAnswer, AnnotateQuery, PlannedPrompt
+from mmhash_service.endpoints.schemas.prompts import AnnotateAnswer, AnnotateQuery
 from mmhash_service.items.context import TENANT_PARAMETER, RequestContext, build_context
 from mmhash_service.plan.annotate import (
     AnnotatedItem,
@@ -21,12 +21,9 @@ from mmhash_service.plan.annotate import (
     read_to_annotate,
 )
 from mmhash_service.plan.media import resolve
-from mmhash_service.plan.request import open_document, plan_request
+from mmhash_service.plan.request import open_document
 from mmhash_service.resources import Resources
 from mmhash_service.telemetry import metrics
-
-if TYPE_CHECKING:
-    from mmhash.prompts import Model
 
 router = APIRouter()
 
@@ -54,43 +51,26 @@ async def annotate_request(request: Request) -> Response:
     with resources.limits.admit() as admission:
         context = build_context(request, query.of_items(), admission)
         models, work = resources.models, resources.work
-        model = None if query.plan is None else models.find(query.plan)
         text = await read_json(request, resources.settings, admission)
         admission.hold(2 * len(text))  # the request as text, and the response around it
         document = await work.run(open_document, text, query.path)
         annotated = await work.run(read_to_annotate, context.engines[0], document)
         places = places_to_fill(annotated, "fetch")
-        needs = needs_of(annotated, "fetch", sizes=model is not None)
-        wanted = places if model is None else annotated.places
-        media = await resolve(context, [place.source for place in wanted], needs)
-
-        def find(name: str) -> "Model | None":
-            return model or models.get(name)
-
-        items = await work.run(put_hashes, context, annotated, places, media, find)
+        needs = needs_of(annotated, "fetch")
+        media = await resolve(context, [place.source for place in places], needs)
+        items = await work.run(put_hashes, context, annotated, places, media, models.get)
         for item in items:
             metrics.ITEMS.labels(item.item.kind).inc()
         accept = ",".join(request.headers.getlist("accept"))
         if 0 < parse_quality(accept, BARE) >= parse_quality(accept, JSON):
             body = await work.run(annotated.write)
             return LongResponse(body, resources.limits, media_type=BARE)
-        plan = None
-        if query.plan is not None and model is not None:
-            plan = await plan_request(context, model, query.of_plan(query.plan), document, media)
-        payload = await work.run(_join, context, annotated, items, plan)
+        payload = await work.run(_join, context, annotated, items)
         return LongResponse(payload, resources.limits)
 
 
-def _join(
-    context: RequestContext,
-    annotated: EngineRequest,
-    items: list[AnnotatedItem],
-    plan: dict[str, Any] | None,
-) -> bytes:
+def _join(context: RequestContext, annotated: EngineRequest, items: list[AnnotatedItem]) -> bytes:
     payload = msgspec.json.encode([context.describe(*item) for item in items])
     recipe = context.engines[0].recipe
     end = b"" if recipe is None else b',"recipe":"%b"' % recipe.encode()
-    if plan is not None:
-        prompt = {name: plan[name] for name in PlannedPrompt.model_fields}
-        end += b',"plan":%b' % msgspec.json.encode(prompt)
     return b'{"request":%b,"items":%b%b}' % (annotated.write(), payload, end)

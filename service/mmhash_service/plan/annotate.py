@@ -64,9 +64,9 @@ def places_to_fill(request: EngineRequest, urls: UrlTreatment) -> list[Place]:
     ]
 
 
-def needs_of(request: EngineRequest, urls: UrlTreatment, *, sizes: bool = False) -> Needs:
+def needs_of(request: EngineRequest, urls: UrlTreatment) -> Needs:
     """Return what has to be known of the media for the engine's hashes."""
-    return Needs(sizes=sizes, sha256=request.content_prefix is not None, urls=urls)
+    return Needs(sha256=request.content_prefix is not None, urls=urls)
 
 
 def put_hashes(

@@ -42,15 +42,13 @@ async def plan_request(
     model: "Model",
     query: PlanQuery,
     document: Document,
-    media: Resolved | None = None,
 ) -> dict[str, Any]:
     """Return the answer of `POST /plan`, as values that JSON has."""
     (requested,) = context.engines
     opened = await context.work.run(open_to_plan, model, requested, document)
-    if media is None:
-        if any(source.modality != "image" for source in opened.sources):
-            raise Problem("unplannable-item")
-        media = await resolve(context, opened.sources, PLAN_NEEDS)
+    if any(source.modality != "image" for source in opened.sources):
+        raise Problem("unplannable-item")
+    media = await resolve(context, opened.sources, PLAN_NEEDS)
     await ask_processor(context, opened, media)
     threads = context.prompts.for_size(document.text_size, len(media))
     return await threads.run(_finish, context, opened, query, media)

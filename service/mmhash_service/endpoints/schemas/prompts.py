@@ -6,7 +6,6 @@ from pydantic import BaseModel, Field
 
 from mmhash.engines.registry import ENGINES
 from mmhash_service.bodies.types import (
-    MAX_MODEL_NAME,
     RECIPE,
     BlockSize,
     Hex16,
@@ -19,7 +18,7 @@ from mmhash_service.bodies.types import (
 )
 from mmhash_service.endpoints.schemas.items import Item
 from mmhash_service.items.schema import HashQuery, Query
-from mmhash_service.plan.schema import ENGINE_NAME, BlockAlgorithm, PlanQuery
+from mmhash_service.plan.schema import ENGINE_NAME, BlockAlgorithm
 
 # Each endpoint accepts only the engines that support it.
 _WITH_BLOCKS = "|".join(engine.name for engine in ENGINES if engine.blocks)
@@ -34,9 +33,6 @@ class AnnotateQuery(Query):
         description="The engine that receives the request, and its release if it is not the newest."
     )
     path: RequestPath = None
-    plan: Annotated[str, Field(max_length=MAX_MODEL_NAME)] | None = Field(
-        default=None, description="A name of the setting models: return the prompt's plan too."
-    )
 
     def of_items(self) -> HashQuery:
         """Return the query of `POST /hash` that hashes the same items."""
@@ -45,15 +41,6 @@ class AnnotateQuery(Query):
             of=self.of,
             sign=self.sign,
             engines=self.engine,
-        )
-
-    def of_plan(self, model: str) -> PlanQuery:
-        """Return the query of `POST /plan` for the same request."""
-        return PlanQuery(
-            model=model,
-            engine=self.engine,
-            algorithm=self.algorithm,
-            of=self.of,
         )
 
 
@@ -110,23 +97,11 @@ class PlannedSpan(BaseModel):
     key: str
 
 
-class PlannedPrompt(BaseModel):
-    """A prompt as the engine will see it."""
-
-    token_ids: list[int]
-    spans: list[PlannedSpan]
-    blocks: list[str]
-    event_ids: list[int]
-
-
 class AnnotateAnswer(BaseModel):
     """The request with hashes inserted, and the item of each hash, in the same order."""
 
     request: dict[str, Any]
     items: list[Item]
-    plan: PlannedPrompt | None = Field(
-        default=None, description="The prompt's plan, if the query has `plan`."
-    )
     recipe: str | None = RECIPE
 
 
@@ -144,9 +119,13 @@ class PlannedItem(Item):
     )
 
 
-class PlanAnswer(PlannedPrompt):
+class PlanAnswer(BaseModel):
     """A prompt as the engine will see it, and the request if the query asks for it."""
 
+    token_ids: list[int]
+    spans: list[PlannedSpan]
+    blocks: list[str]
+    event_ids: list[int]
     items: list[PlannedItem]
     lengths: list[int] = Field(
         description="The number of tokens of each prompt: one, but for a batch of completions, "

@@ -165,15 +165,3 @@ def test_the_reason_for_no_plan_is_named(planner: httpx.Client) -> None:
     )
     assert answer.json()["type"].endswith(":unplannable-prompt")
     assert "'document'" in answer.json()["reason"]
-
-
-def test_annotate_returns_the_plan_too(planner: httpx.Client) -> None:
-    request = chat(data_url(png()))
-    answer = planner.post(
-        "/annotate", json=request, params={"engine": "vllm", "plan": "tiny"}
-    ).json()
-    expected = plan(planner, request)
-    assert answer["plan"] == {
-        name: expected[name] for name in ("token_ids", "spans", "blocks", "event_ids")
-    }
-    assert answer["request"] == expected["request"]
