@@ -237,6 +237,8 @@ def _name_blocks(
     """Return the keys of the whole blocks of a prompt, or of a prefix."""
     request = opened.request
     block_size = options.block_size or BLOCK_SIZES[request.engine.name]
+    if len(token_ids) < block_size:
+        return BlockList([], [])
     prompt = Prompt(
         token_ids,
         block_size,

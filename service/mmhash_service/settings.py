@@ -190,6 +190,11 @@ class Settings(SourcedSettings):
         description="vLLM's `--max-model-len`, for `/render` and `/tokenize`. By default the "
         "model's `max_position_embeddings`.",
     )
+    render_version: Literal["0.28.0", "0.30.0", "0.32.0"] = Field(
+        default="0.32.0",
+        description="The release of vLLM as which `/render` answers. Messages and Responses need "
+        "0.32.0.",
+    )
     tenants: dict[Name, SecretStr] = Field(
         default={}, description="Tenants: name and secret (64 hex digits)."
     )

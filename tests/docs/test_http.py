@@ -72,5 +72,6 @@ def test_there_is_an_example_of_each_call() -> None:
     # The probes are alike, metrics are no JSON, and /info changes with each setting and release.
     without = {"/live", "/health", "/metrics", "/info"}
     # So are prompts that are rendered.
-    without |= {"/v1/completions/render", "/v1/messages/render", "/tokenize"}
+    without |= {f"/v1/{form}/render" for form in ("completions", "messages", "responses")}
+    without |= {"/tokenize"}
     assert create_app().openapi()["paths"].keys() - shown == without

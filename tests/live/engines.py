@@ -153,7 +153,7 @@ def only(name: str) -> Callable[[Test], Test]:
 
 
 LIMITS = (
-    *("--dtype", "float32", "--max-model-len", "2048", "--trust-request-mm-kwargs"),
+    *("--dtype", "float32", "--max-model-len", "2048"),
     *("--limit-mm-per-prompt", '{"image": 8, "video": 2}'),
 )
 """How a render server is started, as the engines are."""

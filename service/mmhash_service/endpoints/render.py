@@ -1,12 +1,10 @@
-"""`POST …/render` and `/tokenize`: a prompt as vLLM's render server answers it, without tensors.
-
-The forms of requests and answers are those of `vllm launch render` 0.32.0.
-"""
+"""`POST …/render` and `/tokenize`: a prompt as `vllm launch render` answers it, without tensors."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from http import HTTPStatus
+from itertools import accumulate, pairwise
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, NamedTuple
@@ -29,11 +27,11 @@ from mmhash_service.items.context import RequestContext, build_context
 from mmhash_service.items.schema import HashQuery
 from mmhash_service.plan.request import open_document
 from mmhash_service.plan.sampling import (
-    GENERATION_DEFAULTS,
-    ChatSampling,
-    CompletionSampling,
+    RELEASES,
+    Release,
     Sampling,
     SamplingError,
+    read_sampling,
 )
 from mmhash_service.problems.catalogue import PROBLEMS
 from mmhash_service.problems.problem import Problem
@@ -42,15 +40,13 @@ from mmhash_service.settings import Settings
 
 router = APIRouter()
 
-ENGINE = "vllm@0.32.0"
-"""The release whose answers these are."""
-
 _OPENAPI = json_body(None)
 
 # The base64 of a longer body is found and decoded in a thread, as in the gateway.
 _INLINE_MAX = 1 << 20
 
-_QUERY = HashQuery(engines=ENGINE)
+# What an answer's request_id begins with. A Responses request has its own.
+_PREFIXES = {"chat": "chatcmpl-", "messages": "chatcmpl-", "completions": "cmpl-"}
 
 
 class RenderRefusal(Exception):  # noqa: N818  (an answer)
@@ -72,6 +68,11 @@ class _Call(NamedTuple):
     is_light: bool
 
     @property
+    def release(self) -> Release:
+        """What the release answers beside the others."""
+        return RELEASES[self.settings.render_version]
+
+    @property
     def max_model_len(self) -> int:
         """The most tokens of a prompt and its output."""
         own = self.settings.render_max_model_len
@@ -83,123 +84,86 @@ class _Call(NamedTuple):
         return self.settings.render_model_id or str(self.settings.models[self.name].path)
 
     async def plan(self, document: Document) -> Plan:
-        """Return the plan of a prompt, whose images have the engine's own names."""
+        """Return the plan of a request, whose images have the engine's own names."""
         # No prompt has a block of this size: the names of blocks are not asked for.
-        engine = EngineSpec(ENGINE, MAX_TOKENS, model_id=self.model_id)
+        name = self.context.engines[0].name
+        engine = EngineSpec(name, MAX_TOKENS, model_id=self.model_id)
         routed = RoutedRequest(document.text, document, is_light=self.is_light)
         planned = await plan_for_workers(
             self.context, self.model, Naming(engine), routed, lambda *_: {}, fetches=True
         )
         return planned.plan
 
-    async def render(self, document: Document, sampling: Sampling, prefix: str) -> dict[str, Any]:
-        """Return a prompt as `GenerateRequest` has it."""
+    async def render(self, document: Document) -> Any:
+        """Return a request as `GenerateRequest` has it; completions are a list of these."""
+        if document.form == "chat" and document.members.get("messages") == []:
+            raise RenderRefusal(400, "messages has at least one message")
+        sampling = _read_sampling(document)
         plan = await self.plan(document)
         sampling.refuse_unknown(has_media=bool(plan.items))
-        room = self.max_model_len - len(plan.token_ids)
+        features = _features(plan, self.model_id)
+        begin = _PREFIXES.get(document.form, "" if sampling.request_id else "resp_")
+        name = begin + (sampling.request_id or self.request_id)
+        ends = list(accumulate(plan.lengths, initial=0))
+        prompts = [plan.token_ids[start:end] for start, end in pairwise(ends)]
+        options = sampling.stream_options if sampling.stream else None
+        is_single, is_responses = len(prompts) == 1, document.form == "responses"
+        answers = [
+            {
+                "request_id": name if is_single else f"{name}-{number}",
+                "token_ids": prompt,
+                "token_offsets": None,
+                "features": features and features | self.release.features,
+                "content_parts": None,
+                "sampling_params": self._params(sampling, len(prompt)),
+                "model": sampling.model,
+                "stream": bool(sampling.stream),
+                "stream_options": options and options.model_dump(),
+                "cache_salt": sampling.cache_salt,
+                "priority": sampling.priority,
+                "kv_transfer_params": sampling.kv_transfer_params if is_responses else None,
+                "ec_transfer_params": sampling.ec_transfer_params if is_responses else None,
+                **sampling.answer(self.release),
+            }
+            for number, prompt in enumerate(prompts)
+        ]
+        return answers if document.form == "completions" else answers[0]
+
+    def _params(self, sampling: Sampling, count: int) -> dict[str, Any]:
+        """Return the sampling parameters of a prompt of so many tokens."""
+        room = self.max_model_len - count
         if room < 0:
-            count = len(plan.token_ids)
             message = (
                 f"This model's maximum context length is {self.max_model_len} tokens. However, your"
                 f" prompt contains at least {count} input tokens, which exceeds this limit even"
                 " without any output tokens. Please reduce the length of the input prompt."
             )
             raise RenderRefusal(400, message, "input_tokens")
-        defaults = _generation_defaults(self.settings.models[self.name].path)
         limit = sampling.output_limit
         if limit is not None and limit > self.max_model_len:
             message = f"={limit} cannot be greater than max_model_len={self.max_model_len}."
             raise RenderRefusal(400, f"max_tokens{message}", "max_tokens")
+        defaults = _generation_defaults(
+            self.settings.models[self.name].path, self.settings.render_version
+        )
         most = defaults.get("max_new_tokens") if limit is None else limit
-        params = sampling.params(room if most is None else min(room, most), defaults)
-        options = sampling.stream_options if sampling.stream else None
-        return {
-            "request_id": f"{prefix}-{sampling.request_id or self.request_id}",
-            "token_ids": plan.token_ids,
-            "token_offsets": None,
-            "features": _features(plan, self.model_id),
-            "content_parts": None,
-            "sampling_params": params,
-            "model": sampling.model,
-            "reasoning_ended": None if getattr(sampling, "include_reasoning", True) else True,
-            "reasoning_parser_kwargs": None,
-            "return_token_ids": None,
-            "output_mode": "tokens",
-            "stream": bool(sampling.stream),
-            "stream_options": options and options.model_dump(),
-            "cache_salt": sampling.cache_salt,
-            "priority": sampling.priority,
-            "kv_transfer_params": None,
-            "ec_transfer_params": None,
-        }
+        return sampling.params(room if most is None else min(room, most), defaults, self.release)
 
 
 @router.post("/v1/chat/completions/render", openapi_extra=_OPENAPI, response_model=None)
-async def render_chat(request: Request) -> Response:
-    """Return a chat's prompt, the engine's names of its images, and where they are in it."""
-    return await _answer(request, "/v1/chat/completions", _render_chat)
-
-
 @router.post("/v1/completions/render", openapi_extra=_OPENAPI, response_model=None)
-async def render_completions(request: Request) -> Response:
-    """Return the token ids of each prompt of a completion."""
-    return await _answer(request, "/v1/completions", _render_completions)
-
-
 @router.post("/v1/messages/render", openapi_extra=_OPENAPI, response_model=None)
-async def render_messages(request: Request) -> Response:
-    """Return the prompt of a Messages request as of a chat."""
-    return await _answer(request, "/v1/messages", _render_messages)
+@router.post("/v1/responses/render", openapi_extra=_OPENAPI, response_model=None)
+async def render(request: Request) -> Response:
+    """Return a prompt's token ids, the engine's names of its images, and where they are in it."""
+    path = request.scope["path"].removesuffix("/render")
+    return await _answer(request, path, _Call.render)
 
 
 @router.post("/tokenize", openapi_extra=_OPENAPI, response_model=None)
 async def tokenize(request: Request) -> Response:
     """Return the token ids of a text, or of a chat."""
     return await _answer(request, None, _tokenize)
-
-
-async def _render_chat(call: _Call, document: Document) -> Any:
-    if document.members.get("messages") == []:
-        raise RenderRefusal(400, "messages has at least one message")
-    sampling = _validated(ChatSampling, document.members)
-    return await call.render(document, sampling, "chatcmpl")
-
-
-async def _render_messages(call: _Call, document: Document) -> Any:
-    body = document.members
-    names = {"max_tokens": "max_completion_tokens", "stop_sequences": "stop"}
-    known = ("model", "temperature", "top_p", "top_k", "stream", "cache_salt", "mm_payload")
-    members = {names.get(name, name): body[name] for name in (*names, *known) if name in body}
-    thinking = body.get("thinking")
-    if isinstance(thinking, dict) and thinking.get("type") == "enabled":
-        members["thinking_token_budget"] = thinking.get("budget_tokens")
-    if members.get("stream"):
-        members["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
-    return await call.render(document, _validated(ChatSampling, members), "chatcmpl")
-
-
-async def _render_completions(call: _Call, document: Document) -> Any:
-    sampling = _validated(CompletionSampling, document.members)
-    documents = _prompts_of(document)
-    answers = []
-    for number, one in enumerate(documents):
-        prefix = "cmpl"
-        answer = await call.render(one, sampling, prefix)
-        if len(documents) > 1:
-            answer["request_id"] += f"-{number}"
-        answers.append(answer)
-    return answers
-
-
-def _prompts_of(document: Document) -> list[Document]:
-    """Return a document for each prompt of a completion."""
-    members = document.whole(document.members)
-    prompts = members.get("prompt")
-    if not isinstance(prompts, list) or not prompts or isinstance(prompts[0], int):
-        return [document]
-    return [
-        Document(msgspec.json.encode({**members, "prompt": one}), "completions") for one in prompts
-    ]
 
 
 async def _tokenize(call: _Call, document: Document) -> Any:
@@ -232,7 +196,6 @@ def _features(plan: Plan, model_id: str) -> dict[str, Any] | None:
         "mm_hashes": hashes,
         "mm_placeholders": places,
         "kwargs_data": None,
-        "mm_metadata": None,
     }
 
 
@@ -265,11 +228,17 @@ def _names(plan: Plan, model_id: str) -> list[str]:
 
 
 @cache  # a model's defaults are those of its files at the first request
-def _generation_defaults(directory: Path) -> dict[str, Any]:
+def _generation_defaults(directory: Path, version: str) -> dict[str, Any]:
     """Return the sampling defaults of a model's generation_config.json."""
     path = directory / "generation_config.json"
     values = json.loads(path.read_text()) if path.is_file() else {}
-    return {name: values[name] for name in GENERATION_DEFAULTS if values.get(name) is not None}
+    names = RELEASES[version].defaults
+    return {name: values[name] for name in names if values.get(name) is not None}
+
+
+@cache
+def _query(version: str) -> HashQuery:
+    return HashQuery(engines=f"vllm@{version}")
 
 
 async def _answer(
@@ -280,8 +249,9 @@ async def _answer(
     resources = Resources.of(request)
     try:
         with resources.limits.admit() as admission:
-            context = build_context(request, _QUERY, admission)
-            text = await read_json(request, resources.settings, admission)
+            settings = resources.settings
+            context = build_context(request, _query(settings.render_version), admission)
+            text = await read_json(request, settings, admission)
             admission.hold(2 * len(text))
             is_short = len(text) <= _INLINE_MAX
             short = ShortText(text) if is_short else await resources.work.run(ShortText, text)
@@ -293,7 +263,7 @@ async def _answer(
             name = _model_name(resources, document)
             request_id = request.headers.get("x-request-id") or token_hex(8)
             model = resources.models.find(name)
-            call = _Call(context, resources.settings, name, model, request_id, light)
+            call = _Call(context, settings, name, model, request_id, light)
             payload = msgspec.json.encode(await render(call, document))
             return LongResponse(payload, resources.limits)
     except RenderRefusal as refusal:
@@ -315,9 +285,9 @@ def _model_name(resources: Resources, document: Document) -> str:
     return name
 
 
-def _validated(kind: type[Sampling], members: Mapping[str, Any]) -> Any:
+def _read_sampling(document: Document) -> Sampling:
     try:
-        return kind.model_validate(members)
+        return read_sampling(document.form, document.members)
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(step) for step in ("body", *first["loc"]))

@@ -1,4 +1,4 @@
-"""The sampling parameters of a request, as vLLM's render server returns them (0.32.0).
+"""The sampling parameters of a request, as a release of vLLM's render server returns them.
 
 vLLM reads the members by pydantic, so they are read here by the same types. It leaves out what is
 at its default, except for numbers that are compared by identity there.
@@ -6,9 +6,12 @@ at its default, except for numbers that are compared by identity there.
 
 import math
 from abc import abstractmethod
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from mmhash.requests import Form
 
 _Int64 = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
 _Salt = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^@/\\\x00]*$")]
@@ -28,8 +31,59 @@ _DEFAULTS: dict[str, float] = {
     "top_k": 0,
     "min_p": 0.0,
 }
-GENERATION_DEFAULTS = (*_DEFAULTS, "max_new_tokens")
-"""The members of generation_config.json that count."""
+_PENALTIES = frozenset({"presence_penalty", "frequency_penalty"})
+
+# The members of a chat that those of other forms become; others of theirs do not count.
+_COPIED = (
+    *("model", "temperature", "top_p", "top_k", "stream", "watermarking", "cache_salt"),
+    *("kv_transfer_params", "ec_transfer_params", "vllm_xargs", "mm_payload", "return_mm_kwargs"),
+)
+_OF_MESSAGES = (*_COPIED, "max_tokens", "stop_sequences")
+_OF_RESPONSES = (
+    *(*_COPIED, *_PENALTIES, "repetition_penalty", "min_p", "seed", "logit_bias"),
+    *("max_output_tokens", "stop", "stop_token_ids", "ignore_eos", "include_stop_str_in_output"),
+    *("skip_special_tokens", "priority", "request_id", "structured_outputs"),
+)
+_RENAMED = {"max_output_tokens": "max_tokens", "stop_sequences": "stop"}
+
+
+class Release(NamedTuple):
+    """What one release's answers do not share with those of others."""
+
+    answer: dict[str, Any]
+    """Members of an answer, all at their defaults."""
+    features: dict[str, Any]
+    """Members of its features."""
+    watermarking: tuple[bool | None, ...]
+    """The values that it leaves out."""
+    defaults: frozenset[str]
+    """The members of generation_config.json that count."""
+
+
+_OLDER = Release(
+    answer={"assistant_tokens_mask": None},
+    features={},
+    watermarking=(None, True, False),
+    defaults=frozenset({*_DEFAULTS, "max_new_tokens"}) - _PENALTIES,
+)
+_0_30 = _OLDER._replace(
+    answer={"assistant_tokens_mask": None, "return_token_ids": None},
+    features={"mm_metadata": None},
+    watermarking=(None, True),
+)
+_0_32 = Release(
+    answer={
+        "reasoning_ended": None,
+        "reasoning_parser_kwargs": None,
+        "return_token_ids": None,
+        "output_mode": "tokens",
+    },
+    features={"mm_metadata": None},
+    watermarking=(None,),
+    defaults=_0_30.defaults | _PENALTIES,
+)
+RELEASES: Mapping[str, Release] = {"0.28.0": _OLDER, "0.30.0": _0_30, "0.32.0": _0_32}
+"""The releases whose answers have been compared with these."""
 
 
 class SamplingError(ValueError):
@@ -51,6 +105,7 @@ class Sampling(BaseModel):
     """The members of a chat or completion that its prompt does not depend on."""
 
     model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
+    no_extra_args: ClassVar[dict[str, Any] | None] = None
 
     model: str | None = None
     frequency_penalty: float | None = None
@@ -94,6 +149,7 @@ class Sampling(BaseModel):
     # Not answered as vLLM does, so refused by name.
     use_beam_search: bool = False
     return_token_offsets: bool | None = None
+    return_assistant_tokens_mask: bool | None = None
     response_format: dict[str, Any] | None = None
     structured_outputs: dict[str, Any] | None = None
     repetition_detection: dict[str, Any] | None = None
@@ -119,6 +175,7 @@ class Sampling(BaseModel):
             raise SamplingError("use_beam_search", "is not supported by the render endpoint")
         refused = {
             "return_token_offsets": self.return_token_offsets,
+            "return_assistant_tokens_mask": self.return_assistant_tokens_mask,
             "structured_outputs": self.structured_outputs,
             "repetition_detection": self.repetition_detection,
             "response_format": (self.response_format or {}).get("type", "text") != "text",
@@ -133,7 +190,13 @@ class Sampling(BaseModel):
         if self.stream_options and not self.stream:
             raise SamplingError("stream_options", "can only be defined when `stream=True`.")
 
-    def params(self, max_tokens: int, defaults: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, release: Release) -> dict[str, Any]:
+        """Return the members of an answer that not all releases have."""
+        return dict(release.answer)
+
+    def params(
+        self, max_tokens: int, defaults: Mapping[str, Any], release: Release
+    ) -> dict[str, Any]:
         """Return the parameters by the members, the model's defaults and the room for output."""
         values = {
             name: defaults.get(name, default) if (own := getattr(self, name)) is None else own
@@ -162,7 +225,6 @@ class Sampling(BaseModel):
         }
         given = {
             "n": (self.n or 1, 1),
-            "watermarking": (self.watermarking, None),
             "seed": (None if self.seed == -1 else self.seed, None),
             "ignore_eos": (self.ignore_eos, False),
             "max_tokens": (max_tokens, 16),
@@ -177,10 +239,12 @@ class Sampling(BaseModel):
             "output_text_buffer_length": (held, 0),
             "logit_bias": (self._biases(), None),
             "allowed_token_ids": (self.allowed_token_ids, None),
-            "extra_args": (extra or None, None),
+            "extra_args": (extra or self.no_extra_args, None),
             "thinking_token_budget": (self.thinking_token_budget, None),
             "routed_experts_prompt_start": (self.routed_experts_prompt_start, 0),
         }
+        if self.watermarking not in release.watermarking:
+            values["watermarking"] = self.watermarking
         return values | {
             **{name: value for name, (value, default) in given.items() if value != default},
             "stop": stop,
@@ -263,6 +327,19 @@ class ChatSampling(Sampling):
         if self.stream and self.prompt_logprobs:
             raise SamplingError("prompt_logprobs", "are not available when `stream=True`.")
 
+    def answer(self, release: Release) -> dict[str, Any]:
+        """Return the members of an answer that not all releases have."""
+        made = super().answer(release)
+        if "reasoning_ended" in made and not self.include_reasoning:
+            made["reasoning_ended"] = True
+        return made
+
+
+class ResponsesSampling(ChatSampling):
+    """Those of a Responses request, by the names that they have in a chat."""
+
+    no_extra_args = {}
+
 
 class CompletionSampling(Sampling):
     """Those of a completion."""
@@ -276,3 +353,40 @@ class CompletionSampling(Sampling):
     def output_logprobs(self) -> int | None:
         """The log probabilities of each new token."""
         return self.logprobs
+
+
+def read_sampling(form: Form, members: Mapping[str, Any]) -> Sampling:
+    """Return those of a request; a wrong one is a SamplingError or pydantic's ValidationError."""
+    if form == "completions":
+        return CompletionSampling.model_validate(members)
+    if form == "responses":
+        return ResponsesSampling.model_validate(_of_responses(members))
+    return ChatSampling.model_validate(_of_messages(members) if form == "messages" else members)
+
+
+def _of_messages(members: Mapping[str, Any]) -> dict[str, Any]:
+    made = _as_chat(members, _OF_MESSAGES)
+    thinking = members.get("thinking")
+    if isinstance(thinking, dict) and thinking.get("type") == "enabled":
+        made["thinking_token_budget"] = thinking.get("budget_tokens")
+    if made.get("stream"):
+        made["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
+    return made
+
+
+def _of_responses(members: Mapping[str, Any]) -> dict[str, Any]:
+    for name in ("previous_response_id", "prompt"):
+        if members.get(name) is not None:
+            raise SamplingError(name, "is not supported by the stateless render endpoint")
+    made = _as_chat(members, _OF_RESPONSES)
+    included = members.get("include")
+    if isinstance(included, list) and "message.output_text.logprobs" in included:
+        made |= {"logprobs": True, "top_logprobs": members.get("top_logprobs", 0)}
+    text = members.get("text")
+    if isinstance(text, dict) and text.get("format") is not None:
+        made["response_format"] = text["format"]
+    return made
+
+
+def _as_chat(members: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {_RENAMED.get(name, name): members[name] for name in names if name in members}

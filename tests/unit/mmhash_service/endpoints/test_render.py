@@ -3,6 +3,7 @@
 import base64
 import io
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -59,6 +60,35 @@ def test_images_have_the_names_of_vllm(client: httpx.Client) -> None:
     }
     assert len(features["mm_placeholders"]["image"]) == 3
     assert features["kwargs_data"] is None
+
+
+def test_a_responses_request_is_answered_as_its_chat(client: httpx.Client) -> None:
+    _, one = image()
+    image_part = {"type": "input_image", "image_url": one["image_url"]["url"], "detail": "auto"}
+    content = [image_part, {"type": "input_text", "text": "What?"}]
+    body = {"input": [{"role": "user", "content": content}], "max_output_tokens": 5, "n": 3}
+    answer = client.post("/v1/responses/render", json=body).json()
+    of_chat = client.post(CHAT, json=chat(one, max_tokens=5)).json()
+    shared = ("token_ids", "features")
+    assert {name: answer[name] for name in shared} == {name: of_chat[name] for name in shared}
+    assert answer["sampling_params"] == of_chat["sampling_params"] | {"extra_args": {}}
+    assert answer["request_id"].startswith("resp_")
+    body["previous_response_id"] = "resp_1"
+    assert error_of(client, body, "/v1/responses/render")["param"] == "previous_response_id"
+
+
+def test_each_release_has_its_own_members_and_names(tmp_path: Path) -> None:
+    models.write("qwen2_vl", tmp_path)
+    settings = Settings(models={"tiny": tmp_path}, render_model_id="Qwen", render_version="0.28.0")
+    encoded, part = image()
+    with in_process.running(create_app(settings)) as server:
+        answer = server.client.post(CHAT, json=chat(part, watermarking=False)).json()
+    named = vllm.image_identifier(encoded, is_rgb=True, model_id="Qwen", version="0.28.0")
+    assert answer["features"].keys() == {"mm_hashes", "mm_placeholders", "kwargs_data"}
+    assert answer["features"]["mm_hashes"] == {"image": [named]}
+    assert answer["assistant_tokens_mask"] is None
+    assert "output_mode" not in answer
+    assert "watermarking" not in answer["sampling_params"]
 
 
 def test_an_image_without_a_known_name_is_refused(client: httpx.Client) -> None:
