@@ -53,7 +53,13 @@ class FeaturePool:
         self._owner = os.getpid()
         self._base, memory = ipc_driver.allocate(self.device, self.nbytes)
         try:
-            self._ledger = Ledger(self.nbytes, memory, consumers=consumers, timeout_s=timeout_s)
+            self._ledger = Ledger(
+                self.nbytes,
+                memory,
+                device=ipc_driver.uuid(self.device),
+                consumers=consumers,
+                timeout_s=timeout_s,
+            )
             words = ctypes.addressof(ctypes.c_char.from_buffer(self._ledger.mapping))
             self._device_words = ipc_driver.register(self.device, words, len(self._ledger.mapping))
         except BaseException:

@@ -8,7 +8,7 @@ import os
 import threading
 import weakref
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from mmhash.errors import DeviceError, TransportError
 from mmhash.torch_tensor import DeviceBytes
@@ -33,13 +33,24 @@ class IpcTensor(Feature["_IpcBacking"]):
     """A tensor in a FeaturePool of another process, or of this one."""
 
     @classmethod
-    def open(cls, handle: object, *, device: int | None = None, consumer: int = 0) -> Self:
+    def open(
+        cls,
+        handle: object,
+        *,
+        device: int | Literal["producer"] | None = None,
+        consumer: int = 0,
+    ) -> Self:
         """Open a feature by its handle; nothing is mapped before its bytes are read.
 
-        `device` reads the feature, by default the device that is current at the first read.
+        `device` reads the feature, by default the device that is current at the first read. On the
+        `"producer"`'s device reading is fastest, but takes a context there.
         `consumer` is this process's number among the pool's consumers.
         """
-        return cls(_IpcBacking(parse(handle, "cuda_ipc"), device, consumer))
+        backing = _IpcBacking(parse(handle, "cuda_ipc"), None, consumer)
+        if device == "producer":
+            device = ipc_driver.device_of(backing.lease.layout.device)
+        backing.set_default_device(device)
+        return cls(backing)
 
     def reconstruct(self, device: Any = None) -> "torch.Tensor":
         """Return a copy in torch's own memory, which outlives the lease."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from mmhash.cuda.driver import driver
 from mmhash.errors import DeviceError
-from mmhash.transport.layout import MEMORY_SIZE
+from mmhash.transport.layout import MEMORY_SIZE, UUID_SIZE
 
 _LAZY_PEER_ACCESS = 1
 _PORTABLE_MAPPED = 3
@@ -23,6 +23,8 @@ class _IpcMemHandle(ctypes.Structure):
 
 
 _CALLS = {
+    "cuDeviceGet": (ctypes.c_void_p, ctypes.c_int),
+    "cuDeviceGetUuid_v2": (ctypes.c_void_p, ctypes.c_int),
     "cuIpcGetMemHandle": (ctypes.c_void_p, ctypes.c_uint64),
     "cuIpcOpenMemHandle_v2": (ctypes.c_void_p, _IpcMemHandle, ctypes.c_uint),
     "cuIpcCloseMemHandle": (ctypes.c_uint64,),
@@ -77,6 +79,21 @@ def current_device() -> int:
     driver()  # raises if there is none
     torch = sys.modules.get("torch")
     return torch.cuda.current_device() if torch is not None and torch.cuda.is_available() else 0
+
+
+@cache
+def uuid(device: int) -> bytes:
+    """Return the name of a device, which does not depend on the devices that a process sees."""
+    handle, name = ctypes.c_int(), ctypes.create_string_buffer(UUID_SIZE)
+    _call("cuDeviceGet", ctypes.byref(handle), device)
+    _call("cuDeviceGetUuid_v2", name, handle)
+    return name.raw
+
+
+def device_of(name: bytes) -> int:
+    """Return the device with this UUID, or the current device if this process does not see it."""
+    devices = range(driver().count())
+    return next((index for index in devices if uuid(index) == name), current_device())
 
 
 def allocate(device: int, nbytes: int) -> tuple[int, bytes]:

@@ -17,9 +17,11 @@ MAX_CONSUMERS = 64
 ALIGNMENT = 512
 # Bytes for the reference to the pool's memory: the driver's handle, or a segment's name.
 MEMORY_SIZE = 64
+# Bytes of the name of the device that the memory is on, the same in all processes.
+UUID_SIZE = 16
 
 MAGIC = b"mmhpool1"
-HEADER = struct.Struct(f"<8sIIQ{MEMORY_SIZE}s")
+HEADER = struct.Struct(f"<8sIIQ{MEMORY_SIZE}s{UUID_SIZE}s")
 SLOTS_OFFSET = 128
 _LINE = 64  # each slot starts on a new cache line
 SLOT = struct.Struct("<IIQQ")  # generation, ready, offset, nbytes; then the consumers' words
@@ -39,14 +41,15 @@ class Layout(NamedTuple):
     consumers: int
     nbytes: int
     memory: bytes
+    device: bytes
 
     @classmethod
     def parse(cls, name: str, ledger: mmap.mmap) -> Self:
         """Read the header of a ledger; raise if the segment is not a ledger."""
         if len(ledger) >= SLOTS_OFFSET:
-            magic, slots, consumers, nbytes, memory = HEADER.unpack_from(ledger)
+            magic, slots, consumers, nbytes, memory, device = HEADER.unpack_from(ledger)
             if magic == MAGIC and len(ledger) == SLOTS_OFFSET + slots * slot_size(consumers):
-                return cls(name, slots, consumers, nbytes, memory)
+                return cls(name, slots, consumers, nbytes, memory, device)
         raise TransportError(f"segment {name} is not a ledger of a pool")
 
     def slot_offset(self, slot: int) -> int:

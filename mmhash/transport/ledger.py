@@ -17,6 +17,7 @@ from mmhash.transport.layout import (
     MAX_SLOTS,
     MEMORY_SIZE,
     SLOTS_OFFSET,
+    UUID_SIZE,
     Layout,
     slot_size,
 )
@@ -43,6 +44,7 @@ class Ledger:
         nbytes: int,
         memory: bytes = bytes(MEMORY_SIZE),
         *,
+        device: bytes = bytes(UUID_SIZE),
         consumers: int = 1,
         timeout_s: float = 60.0,
         slots: int = MAX_SLOTS,
@@ -53,7 +55,7 @@ class Ledger:
         if not 0 < check_int("consumers", consumers) <= MAX_CONSUMERS:
             raise InputValueError(f"a pool has 1 to {MAX_CONSUMERS} consumers, not {consumers}")
         self._segment = Segment(SLOTS_OFFSET + slots * slot_size(consumers))
-        header = HEADER.pack(MAGIC, slots, consumers, nbytes, memory)
+        header = HEADER.pack(MAGIC, slots, consumers, nbytes, memory, device)
         self._segment.fill(memoryview(header))
         self.mapping = map_shared(self._segment.name)
         self.layout = Layout.parse(self._segment.name, self.mapping)

@@ -44,12 +44,22 @@ def keys(handle, counts=None, **options):
         parts = mmhash.split(whole, counts=counts) if counts else [whole]
         return [str(key) for key in mmhash.keys(parts)]
 
+def keys_and_pads(handle, counts):
+    with feature(handle) as whole:
+        found = mmhash.keys(mmhash.split(whole, counts=counts))
+    return [[str(key), mmhash.pad_values(key, engine="sglang")] for key in found]
+
 def peak(handle, counts):
     "What keys() of the parts adds to torch's peak, and how many mappings it opens."
     torch.cuda.synchronize(); torch.cuda.reset_peak_memory_stats()
     before, opened = torch.cuda.max_memory_allocated(), cuda_tensor.mappings.opened
     keys(handle, counts)
     return [torch.cuda.max_memory_allocated() - before, cuda_tensor.mappings.opened - opened]
+
+def read_on(handle, device):
+    from mmhash.view import view_of
+    with feature(handle, device=device) as whole:
+        return [view_of(whole).data.device, str(mmhash.key(whole))]
 
 def hold(handle):
     kept.append(feature(handle))
@@ -193,6 +203,33 @@ def test_reconstruct_and_borrow(consumer: Consumer, make_pool: Any) -> None:
     )
 
 
+def test_400_bundles_between_two_processes() -> None:
+    """Producers and consumers on each GPU that there is."""
+    devices = range(min(2, torch.cuda.device_count()))
+    consumers = [Consumer(device) for device in devices]
+    pools = [FeaturePool(device, nbytes=64 * MIB) for device in devices]
+    random = np.random.default_rng(41)
+    dtypes = [torch.uint8, torch.bfloat16, torch.float32]
+    for number in range(400):
+        counts = random.integers(1, 60, random.integers(1, 40)).tolist()
+        row = int(random.integers(1, 400)) * 4
+        bundle = NOISE[number : number + sum(counts) * row].clone().view(dtypes[number % 3])
+        bundle = bundle.reshape(sum(counts), -1)
+        expected = [
+            [str(key), mmhash.pad_values(key, engine="sglang")]
+            for key in mmhash.keys(mmhash.split(bundle, counts=counts))
+        ]
+        pool, consumer = pools[number % len(pools)], consumers[number // 2 % len(consumers)]
+        with torch.cuda.device(pool.device):
+            handle = pool.lease(bundle.cuda()).handle()
+        assert handle["transport"] == "cuda_ipc"
+        assert consumer.ask("keys_and_pads", handle, counts) == expected
+    for consumer in consumers:
+        consumer.end()
+    for pool in pools:
+        pool.close()
+
+
 def test_a_pool_that_is_full_lends_host_memory_and_says_so_once(
     consumer: Consumer, make_pool: Any
 ) -> None:
@@ -263,6 +300,17 @@ def test_ten_thousand_leases_leave_nothing(make_pool: Any) -> None:
 two_gpus = pytest.mark.skipif(
     not torch.cuda.is_available() or torch.cuda.device_count() < 2, reason="needs two GPUs"
 )
+
+
+@two_gpus
+def test_a_consumer_reads_on_the_device_it_names(consumer: Consumer) -> None:
+    pool = FeaturePool(1, nbytes=4 * MIB)
+    values = NOISE[:MIB].to("cuda:1")
+    key = str(mmhash.key(values))
+    for device, expected in ((None, 0), (0, 0), (1, 1), ("producer", 1)):
+        handle = pool.lease(values).handle()
+        assert consumer.ask("read_on", handle, device) == [expected, key]
+    pool.close()
 
 
 def memory_on_first() -> dict[str, str]:

@@ -47,7 +47,7 @@ def hash_handle(context: RequestContext, item: JsonItem) -> list[HashedItem]:
 def _open(item: JsonItem) -> SharedTensor | IpcTensor:
     if item.shm is not None:
         return SharedTensor.open(item.shm)
-    return IpcTensor.open(item.cuda_ipc)
+    return IpcTensor.open(item.cuda_ipc, device="producer")  # the self-test uses every device
 
 
 def _parts(item: JsonItem, feature: Any) -> list[tuple[str | None, Any]]:
