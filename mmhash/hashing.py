@@ -176,7 +176,12 @@ def _begin(items: Iterable[Any], options: Options, label: str = "") -> PendingKe
         digests = blank_digests("blake3", len(plans))
         known = leaves.collect()
         contents = [
-            plan if type(plan) is bytes else _assemble(plan, known, options) for plan in plans
+            plan
+            if type(plan) is bytes
+            else known[plan]
+            if type(plan) is int
+            else _assemble(plan, known, options)
+            for plan in plans
         ]
         fill_digests(digests, contents)
         return digests

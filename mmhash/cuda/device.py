@@ -36,6 +36,8 @@ class Device:
         self._loading = threading.Lock()
         self.rates: dict[str, float] = {}
         """The highest rate of each algorithm so far, in bytes per second from call to result."""
+        self.busy_until = 0.0
+        """When the launches so far are expected to end, by time.perf_counter()."""
         self.free_slots: list[Slot] = []
         self.abandoned_slots: list[tuple[Slot, int]] = []
 

@@ -143,6 +143,7 @@ class _Launch:
         "_algorithm",
         "_count",
         "_device",
+        "_expected_end",
         "_frames",
         "_nbytes",
         "_results_read",
@@ -167,6 +168,10 @@ class _Launch:
         self._algorithm = algorithm
         self._count = len(lengths)
         self._nbytes = sum(lengths)
+        # The device finishes the launches before this one first.
+        expected = self._nbytes / device.rates.get(algorithm, _HIGHEST_RATE)
+        self._expected_end = max(self._start, device.busy_until) + expected
+        device.busy_until = self._expected_end
         self._stream = stream
         self._slot = slot
         self._ticket = slot.ticket
@@ -194,10 +199,8 @@ class _Launch:
 
     def _wait(self) -> None:
         """Sleep until shortly before the results are expected, then poll, then sleep again."""
-        flag, ticket, rates = self._slot.flag, self._ticket, self._device.rates
-        expected = self._nbytes / rates.get(self._algorithm, _HIGHEST_RATE)
-        end = self._start + expected
-        half = self._start + expected / 2 - perf_counter()
+        flag, ticket, end = self._slot.flag, self._ticket, self._expected_end
+        half = (self._start + end) / 2 - perf_counter()
         if half > _POLL_S:
             sleep(half)
         while flag.value != ticket and perf_counter() < end - _POLL_S:
@@ -208,6 +211,7 @@ class _Launch:
                 self._sleep_until_done()
                 break
         if self._nbytes >= _RATE_FROM:
+            rates = self._device.rates
             seen = self._nbytes / (perf_counter() - self._start)
             rates[self._algorithm] = max(seen, rates.get(self._algorithm, 0))
 
