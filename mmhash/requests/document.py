@@ -6,7 +6,7 @@ from typing import Any, Literal
 from mmhash.requests import raw_json
 from mmhash.requests.media_source import MediaSource, Modality
 from mmhash.requests.media_text import is_data_url
-from mmhash.requests.short_text import ShortText
+from mmhash.requests.short_text import WORD_LENGTH, ShortText
 
 Form = Literal["chat", "completions", "generate", "messages", "responses"]
 """The form of a request, determined by its path (forms.py)."""
@@ -43,7 +43,8 @@ class Document:
         """Return the media that a text in the members stands for."""
         name = (modality, is_url, text)
         if name not in self._sources:
-            content = self._short.content(text) if is_url and is_data_url(text) else None
+            is_inline = is_data_url(text) if is_url else len(text) == WORD_LENGTH
+            content = self._short.content(text) if is_inline else None
             kept = self.whole(text) if content is None else text
             self._sources[name] = MediaSource(modality, kept, is_url=is_url, content=content)
         return self._sources[name]
@@ -53,7 +54,9 @@ class Document:
         if not self._short.has_words:
             return value
         if isinstance(value, str):
-            return self._short.restore(value.encode()).decode() if len(value) > 40 else value
+            return (
+                self._short.restore(value.encode()).decode() if len(value) >= WORD_LENGTH else value
+            )
         if isinstance(value, list):
             return [self.whole(one) for one in value]
         if isinstance(value, dict):

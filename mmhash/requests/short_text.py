@@ -1,14 +1,20 @@
-"""Shorten a request's text by setting aside the base64 of its data: URLs.
+"""Shorten a request's text by setting aside the base64 of its media.
 
 Nearly all bytes of a request with images are base64. Decoding the base64 once and replacing it with
 a short word leaves little text for the parser, which would otherwise copy it at each level.
 """
 
+import re
 from secrets import token_hex
 
 from mmhash.requests.media_text import Base64Error, decode_base64
 
-_MARK = b";base64,"
+# Base64 follows these marks: in a data: URL, and in the string of a member such as `data` or
+# `image_data`. Each mark is found by its beginning, because a regular expression searches slowly.
+_MARKS = (
+    (b";base64,", re.compile(b";base64,")),
+    (b'data"', re.compile(rb'data"[ \t\r\n]*:[ \t\r\n]*(\[[ \t\r\n]*)?"')),
+)
 
 # Shorter base64 is left to the parser.
 _MIN_LENGTH = 1024
@@ -18,6 +24,9 @@ _MAX_COUNT = 1024
 
 # The digits of the number at the end of a word.
 _DIGITS = 8
+
+WORD_LENGTH = 32 + _DIGITS
+"""The characters of a word."""
 
 # Contents of one length are first compared by this many bytes at both ends.
 _END = 64
@@ -32,25 +41,32 @@ class ShortText:
         self._texts: list[memoryview] = []
         self._contents: list[bytearray] = []
         self._known: dict[tuple[int, bytes, bytes], list[int]] = {}
-        self.text = self._shorten()
+        self.text = whole
+        for beginning, mark in _MARKS:
+            self.text = self._shorten(self.text, beginning, mark)
 
-    def _shorten(self) -> bytes:
-        whole, pieces, start, end = self.whole, [], 0, 0
-        while len(self._texts) < _MAX_COUNT and (found := whole.find(_MARK, end)) >= 0:
-            begin = found + len(_MARK)
-            end = whole.find(b'"', begin)
+    def _shorten(self, text: bytes, beginning: bytes, mark: re.Pattern[bytes]) -> bytes:
+        pieces, start, end = [], 0, 0
+        while len(self._texts) < _MAX_COUNT and (found := text.find(beginning, end)) >= 0:
+            match = mark.match(text, found)
+            if match is None:
+                end = found + len(beginning)
+                continue
+            begin, end = match.end(), text.find(b'"', match.end())
             if end < 0:
                 break
-            # In JSON the mark is inside a string. If only base64 follows up to the next quote, the
-            # string ends there, and a word changes neither end of the string.
-            if end - begin >= _MIN_LENGTH and (word := self._set_aside(begin, end)) is not None:
-                pieces += [whole[start:begin], word]
+            # In JSON the base64 is inside a string. If only base64 follows up to the next quote,
+            # the string ends there, and a word changes neither end of the string.
+            if end - begin < _MIN_LENGTH:
+                continue
+            word = self._set_aside(memoryview(text)[begin:end])
+            if word is not None:
+                pieces += [text[start:begin], word]
                 start = end
-        return b"".join([*pieces, whole[start:]]) if pieces else whole
+        return b"".join([*pieces, text[start:]]) if pieces else text
 
-    def _set_aside(self, begin: int, end: int) -> bytes | None:
-        """Return the word for a part of the text, or None if the part is not base64."""
-        text = memoryview(self.whole)[begin:end]
+    def _set_aside(self, text: memoryview) -> bytes | None:
+        """Return the word for a part of a text, or None if the part is not base64."""
         ends = (len(text), bytes(text[:_END]), bytes(text[-_END:]))
         same = self._known.setdefault(ends, [])
         number = next((one for one in same if self._texts[one] == text), None)
@@ -75,7 +91,7 @@ class ShortText:
 
     def content(self, text: str) -> bytearray | None:
         """Return the decoded content that a short text ends with, if it was set aside."""
-        word = text[-len(self._nonce) - _DIGITS :]
+        word = text[-WORD_LENGTH:]
         if not self._contents or not word.startswith(self._nonce.decode()):
             return None
         return self._contents[int(word[-_DIGITS:])]

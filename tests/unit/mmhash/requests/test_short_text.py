@@ -40,6 +40,37 @@ def test_other_texts_are_left_to_the_parser(text: bytes) -> None:
     assert ShortText(text).text == text
 
 
+@pytest.mark.parametrize(
+    "whole",
+    [
+        b'{"type": "base64", "data" :\t"%b"}' % RUN,
+        b'{"image_data":["%b", "http://host/"]}' % RUN,
+        b'{"url": "%b", "\\"data":"%b"}' % (URL, RUN),
+    ],
+)
+def test_plain_base64_of_members_named_data_is_set_aside(whole: bytes) -> None:
+    short = ShortText(whole)
+    assert len(short.text) < 200
+    assert short.restore(short.text) == whole
+    *_, text = (one for one in json.loads(short.text).values() if one != "http://host/")
+    word = text[0] if isinstance(text, list) else text
+    assert bytes(short.content(word) or b"") == CONTENT
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"data": "%b\\n"}' % RUN,
+        b'{"data": %b}' % RUN,
+        b'{"metadata": "AAAA"}',
+        b'["the \\"data\\": \\"%b\\""]' % RUN,
+        b'{"data": "%b' % RUN,
+    ],
+)
+def test_other_members_are_left_to_the_parser(text: bytes) -> None:
+    assert ShortText(text).text == text
+
+
 def test_different_contents_of_one_length_and_ends_are_told_apart() -> None:
     contents = [bytes(2000) + bytes([number]) + bytes(999) for number in range(3)]
     urls = [f"data:;base64,{base64.b64encode(one).decode()}" for one in contents]
