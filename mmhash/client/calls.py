@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import index
 from os import PathLike
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, Unpack
 
 from mmhash.arguments import check_choice, check_int, check_str
 from mmhash.client.exchange import Payload, Request
@@ -24,7 +24,7 @@ from mmhash.client.results import (
     read_plan,
 )
 from mmhash.digest import Algorithm, check_algorithm
-from mmhash.engines.engine import Span
+from mmhash.engines.engine import BlockOptions, Span
 from mmhash.engines.registry import split_names
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.io.files import map_file
@@ -139,12 +139,8 @@ def plan(
     engine: str,
     of: Of = "bytes",
     block_size: int | None = None,
-    block_algorithm: str | None = None,
-    seed: str | None = None,
-    lora: str | None = None,
-    lora_path: str | None = None,
-    lookahead: int | None = None,
     model_id: str | None = None,
+    **options: Unpack[BlockOptions],
 ) -> Call[PlannedPrompt]:
     """Return the token ids, spans and block keys of a request's prompt before an engine sees it.
 
@@ -154,12 +150,8 @@ def plan(
         engine: The engine that receives the request, and its release: `"vllm@0.32.0"`.
         of: With `"pixels"`, images are hashed by their pixels.
         block_size: The number of tokens per block.
-        block_algorithm: vLLM's `--prefix-caching-hash-algo`.
-        seed: The PYTHONHASHSEED of vLLM.
-        lora: The name of a LoRA adapter.
-        lora_path: The adapter's path, which vLLM binds since 0.31.
-        lookahead: How many tokens after a block vLLM counts towards it.
         model_id: The engine's name for the model.
+        **options: The members of `mmhash.engines.BlockOptions`.
     """
     check_choice("of", of, "bytes", "pixels")
     query = _given(
@@ -167,13 +159,9 @@ def plan(
         engine=check_str("engine", engine),
         of=of,
         block_size=block_size,
-        block_algorithm=block_algorithm,
-        seed=seed,
-        lora=lora,
-        lora_path=lora_path,
-        lookahead=lookahead,
         model_id=model_id,
         request="true",
+        **options,
     )
     return _call(_post_json("/plan", request, query), read_plan)
 
@@ -203,11 +191,7 @@ def blocks(
     spans: Iterable[Span] = (),
     cache_salt: str | None = None,
     extra_key: str | None = None,
-    block_algorithm: str | None = None,
-    seed: str | None = None,
-    lora: str | None = None,
-    lora_path: str | None = None,
-    lookahead: int | None = None,
+    **options: Unpack[BlockOptions],
 ) -> Call[Blocks]:
     """Return the keys of a prompt's blocks in the cache of an engine.
 
@@ -220,11 +204,7 @@ def blocks(
         spans: A `Span` for each item.
         cache_salt: The salt in the request, if it has one.
         extra_key: SGLang's extra key, if the request has one.
-        block_algorithm: vLLM's `--prefix-caching-hash-algo`.
-        seed: The PYTHONHASHSEED of vLLM.
-        lora: The name of a LoRA adapter.
-        lora_path: Its path, which vLLM binds from 0.31 on.
-        lookahead: The number of tokens after a block that vLLM counts to it.
+        **options: The members of `mmhash.engines.BlockOptions`.
     """
     body = {
         "engine": engine,
@@ -235,11 +215,7 @@ def blocks(
     body |= _present(
         cache_salt=cache_salt,
         extra_key=extra_key,
-        block_algorithm=block_algorithm,
-        seed=seed,
-        lora=lora,
-        lora_path=lora_path,
-        lookahead=lookahead,
+        **options,
     )
     return _call(_post_json("/blocks", body, {}), read_blocks)
 

@@ -3,7 +3,7 @@
 Only the modules of this package know engines; everything else reads `registry.ENGINES`.
 """
 
-from mmhash.engines.engine import NoFieldError, RequestFields, Span
+from mmhash.engines.engine import BlockOptions, NoFieldError, RequestFields, Span
 from mmhash.engines.registry import (
     find,
     known,
@@ -15,6 +15,7 @@ from mmhash.engines.registry import (
 )
 
 __all__ = [
+    "BlockOptions",
     "NoFieldError",
     "RequestFields",
     "Span",

@@ -315,7 +315,7 @@ def _blocks(prompt: Prompt, version: str) -> BlockList:
         prompt.token_ids,
         size,
         items=items,
-        lora=prompt.lora,
+        lora=prompt.options.get("lora"),
         cache_salt=prompt.cache_salt,
         version=version,
     )

@@ -5,8 +5,8 @@ feature that the engine lacks.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from mmhash.digest import Digest
 from mmhash.engines.options import with_options, with_orientation
@@ -91,6 +91,21 @@ class Span:
         return self.hash or f"{self.whole_key().u64:016x}"
 
 
+class BlockOptions(TypedDict, total=False):
+    """The options of an engine, and the adapter of a request, that change the keys of blocks."""
+
+    block_algorithm: str | None
+    """vLLM's `--prefix-caching-hash-algo`."""
+    seed: str | None
+    """The PYTHONHASHSEED of vLLM."""
+    lora: str | None
+    """The name of a LoRA adapter."""
+    lora_path: str | None
+    """The adapter's path, which counts in block keys from vLLM 0.31 on."""
+    lookahead: int | None
+    """How many tokens after a block vLLM includes in its key."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """A tokenized prompt, as `/blocks` takes it; None for fields that the prompt lacks."""
@@ -100,15 +115,13 @@ class Prompt:
     spans: list[Span] = field(default_factory=list)
     cache_salt: str | None = None
     extra_key: str | None = None
-    block_algorithm: str | None = None
-    seed: str | None = None
-    lora: str | None = None
-    lora_path: str | None = None
-    lookahead: int | None = None
+    options: BlockOptions = field(default_factory=BlockOptions)
 
-
-PROMPT_FIELDS = tuple(each.name for each in fields(Prompt) if each.default is None)
-"""The fields of a prompt that not every engine has."""
+    @property
+    def special_fields(self) -> list[str]:
+        """The names of the fields and options that not every engine has, and this prompt has."""
+        special = {"cache_salt": self.cache_salt, "extra_key": self.extra_key, **self.options}
+        return [name for name, value in special.items() if value is not None]
 
 
 class BlockList(NamedTuple):
@@ -248,7 +261,7 @@ class Engine:
 
     blocks: Callable[[Prompt, str], BlockList] | None = None
     prompt_fields: Callable[[str], frozenset[str]] = lambda _: frozenset()
-    """Which of `PROMPT_FIELDS` the function `blocks` reads, by release."""
+    """The special fields of a prompt that the function `blocks` reads, by release."""
     pad_values: Callable[[Digest | int | bytes, str], list[int]] | None = None
     pad: Callable[[list[int], list[Span], str], list[int]] | None = None
     annotate: AnnotateFormats | None = None
@@ -305,7 +318,7 @@ class Engine:
         if self.blocks is None:
             raise InputValueError(f"the blocks of {self.name} are not known")
         known = self.prompt_fields(version)
-        for name in PROMPT_FIELDS:
-            if name not in known and getattr(prompt, name) is not None:
+        for name in prompt.special_fields:
+            if name not in known:
                 raise UnsupportedFieldError(self.name, version, name)
         return self.blocks(prompt, version)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from mmhash.prompts.media import Media as Media
     from mmhash.prompts.media import UnknownMediaError as UnknownMediaError
     from mmhash.prompts.model import Model as Model
+    from mmhash.prompts.options import PlanOptions as PlanOptions
     from mmhash.prompts.plan import Plan as Plan
     from mmhash.prompts.plan import PlannedItem as PlannedItem
     from mmhash.prompts.templates import TemplateRenderError as TemplateRenderError
@@ -22,6 +23,7 @@ __all__ = [
     "MediaSize",
     "Model",
     "Plan",
+    "PlanOptions",
     "PlannedItem",
     "TemplateRenderError",
     "UnknownMediaError",
@@ -35,6 +37,7 @@ _MODULES = {
     "MediaSize": "families.family",
     "Model": "model",
     "Plan": "plan",
+    "PlanOptions": "options",
     "PlannedItem": "plan",
     "TemplateRenderError": "templates",
     "UnknownMediaError": "media",

@@ -5,18 +5,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal
+from typing import Any, Unpack
 
 from mmhash.arguments import check_str
 from mmhash.engines import registry
-from mmhash.engines.engine import Server
 from mmhash.errors import InputTypeError, LimitError
 from mmhash.prompts.families import registry as families
 from mmhash.prompts.families.family import Family, Modality, Placeholder
 from mmhash.prompts.files import ModelFiles, UnknownModelError
 from mmhash.prompts.loading import ModelDirectory, read_directory
-from mmhash.prompts.media import KnownMedia
-from mmhash.prompts.options import PlanOptions
+from mmhash.prompts.options import PlanOptions, complete
 from mmhash.prompts.plan import Plan
 from mmhash.prompts.planning import open_document, open_plan
 from mmhash.prompts.templates import MAX_TEXT, ChatTemplate
@@ -65,21 +63,7 @@ class Model:
         engine: str,
         *,
         path: str | None = None,
-        block_size: int | None = None,
-        block_algorithm: str | None = None,
-        seed: str | None = None,
-        lora: str | None = None,
-        lora_path: str | None = None,
-        lookahead: int | None = None,
-        of: Literal["bytes", "pixels"] = "bytes",
-        hashes: Literal["key", "engine"] = "key",
-        tenant: bytes | None = None,
-        media: KnownMedia | None = None,
-        model_id: str | None = None,
-        chat_template: str | None = None,
-        content_format: Literal["auto", "string", "openai"] = "auto",
-        server: Server = "python",
-        mm_hasher_algorithm: Literal["blake3", "sha256"] = "blake3",
+        **options: Unpack[PlanOptions],
     ) -> Plan:
         """Return the plan of a request for an engine.
 
@@ -89,46 +73,11 @@ class Model:
             path: The path that the request is for, such as `"/generate"`. Without it, a request
                 with `messages` is a chat, one with `prompt` a completion, one with `input` a
                 Responses request, any other native.
-            block_size: The tokens of a block or page: 16 for vLLM and 1 for SGLang by default.
-            block_algorithm: vLLM's `--prefix-caching-hash-algo`.
-            seed: vLLM's PYTHONHASHSEED.
-            lora: The name of a LoRA adapter.
-            lora_path: The adapter's path, which counts in block keys from vLLM 0.31 on.
-            lookahead: How many tokens after a block vLLM includes in its key.
-            of: `"pixels"` keys the request's images by their decoded pixels.
-            hashes: `"engine"` uses vLLM's own names of images and leaves the request unchanged.
-            Needs `model_id`. If a name cannot be computed, the request gets keys.
-            tenant: 32 secret bytes, as in `key()`.
-            media: The sizes and keys of media by URL, or a function that returns them for a URL.
-            model_id: The engine's name of the model: its directory, or its name on the Hub. The
-            name counts in vLLM's own names, and in requests with processor options.
-            chat_template: The engine's chat template, if it differs from the model's own.
-            content_format: The form of messages' contents that vLLM was started with.
-            mm_hasher_algorithm: vLLM's `--mm-hasher-algorithm` (until 0.28 the variable
-            VLLM_MM_HASHER_ALGORITHM), which hashes a uuid with the request's processor options.
-            server: `"mmhash"` for SGLang with our plugin (MMHASH_PLUGIN=keys), which names an image
-            by the key of its file. `"rust"` for SGLANG_RUST_SERVER=1, which uses the file's digest.
+            **options: The members of `mmhash.prompts.PlanOptions`.
         """
         found, release = registry.find(engine)
-        options = PlanOptions(
-            block_size=block_size,
-            block_algorithm=block_algorithm,
-            seed=seed,
-            lora=lora,
-            lora_path=lora_path,
-            lookahead=lookahead,
-            of=of,
-            hashes=hashes,
-            tenant=tenant,
-            media=media,
-            model_id=model_id,
-            chat_template=chat_template,
-            content_format=content_format,
-            server=server,
-            mm_hasher_algorithm=mm_hasher_algorithm,
-        )
         document = open_document(request, form_of_path(path))
-        return open_plan(self, found, release, document).plan(options)
+        return open_plan(self, found, release, document).plan(complete(**options))
 
     @property
     def files(self) -> ModelFiles:

@@ -1,50 +1,94 @@
-"""The options of a plan: how the engine was started, and how its items are keyed."""
+"""The options of plans: how the engine was started, and what is known of the media."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Unpack, cast
 
 from mmhash.arguments import check_choice, check_int, check_optional_text
-from mmhash.engines.engine import Server
+from mmhash.engines.engine import BlockOptions, Server
 from mmhash.errors import InputTypeError
 from mmhash.framing import tenant_key
 from mmhash.prompts.media import KnownMedia
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanOptions:
-    """The options of a plan; `Model.plan` describes each."""
+class PlanOptions(BlockOptions, total=False):
+    """The options of `Model.plan`: those of blocks, and these."""
 
-    block_size: int | None = None
-    block_algorithm: str | None = None
-    seed: str | None = None
-    lora: str | None = None
-    lora_path: str | None = None
-    lookahead: int | None = None
-    of: Literal["bytes", "pixels"] = "bytes"
-    hashes: Literal["key", "engine"] = "key"
-    tenant: bytes | None = None
-    media: KnownMedia | None = None
-    model_id: str | None = None
-    chat_template: str | None = None
-    content_format: Literal["auto", "string", "openai"] = "auto"
-    server: Server = "python"
-    mm_hasher_algorithm: Literal["blake3", "sha256"] = "blake3"
+    block_size: int | None
+    """The tokens of a block or page: 16 for vLLM and 1 for SGLang by default."""
+    of: Literal["bytes", "pixels"]
+    """`"pixels"` keys the request's images by their decoded pixels."""
+    hashes: Literal["key", "engine"]
+    """`"engine"` uses vLLM's own names of images and leaves the request unchanged.
 
-    def __post_init__(self) -> None:
-        if self.block_size is not None:
-            check_int("block_size", self.block_size, 1)
-        for name in ("lora_path", "model_id", "chat_template"):
-            check_optional_text(name, getattr(self, name))
-        if self.tenant is not None:
-            tenant_key(self.tenant)  # raises if it is malformed
-        if not (self.media is None or isinstance(self.media, Mapping) or callable(self.media)):
-            kind = type(self.media).__name__
-            raise InputTypeError(
-                f"media must be a mapping from URLs to Media, or a function, not {kind}"
-            )
-        check_choice("of", self.of, "bytes", "pixels")
-        check_choice("hashes", self.hashes, "key", "engine")
-        check_choice("content_format", self.content_format, "auto", "string", "openai")
-        check_choice("server", self.server, "python", "rust", "mmhash")
-        check_choice("mm_hasher_algorithm", self.mm_hasher_algorithm, "blake3", "sha256")
+    Needs `model_id`. If a name cannot be computed, the request gets keys.
+    """
+    tenant: bytes | None
+    """32 secret bytes, as in `key()`."""
+    media: KnownMedia | None
+    """The sizes and keys of media by URL, or a function that returns them for a URL."""
+    model_id: str | None
+    """The engine's name of the model: its directory, or its name on the Hub.
+
+    The name counts in vLLM's own names, and in requests with processor options.
+    """
+    chat_template: str | None
+    """The engine's chat template, if it differs from the model's own."""
+    content_format: Literal["auto", "string", "openai"]
+    """The form of messages' contents that vLLM was started with."""
+    server: Server
+    """`"mmhash"` for SGLang with our plugin (MMHASH_PLUGIN=keys), which names images by file keys.
+
+    `"rust"` for SGLANG_RUST_SERVER=1, which uses the file's digest.
+    """
+    mm_hasher_algorithm: Literal["blake3", "sha256"]
+    """vLLM's `--mm-hasher-algorithm` (until 0.28 the variable VLLM_MM_HASHER_ALGORITHM).
+
+    It hashes a uuid with the request's processor options.
+    """
+
+
+_DEFAULTS = PlanOptions(
+    block_algorithm=None,
+    seed=None,
+    lora=None,
+    lora_path=None,
+    lookahead=None,
+    block_size=None,
+    of="bytes",
+    hashes="key",
+    tenant=None,
+    media=None,
+    model_id=None,
+    chat_template=None,
+    content_format="auto",
+    server="python",
+    mm_hasher_algorithm="blake3",
+)
+
+
+def complete(**given: Unpack[PlanOptions]) -> PlanOptions:
+    """Return all options, checked: the given ones, and the defaults of the others."""
+    if unknown := given.keys() - _DEFAULTS.keys():
+        raise TypeError(f"plan() got an unexpected keyword argument {min(unknown)!r}")
+    options = cast("PlanOptions", {**_DEFAULTS, **given})
+    if options["block_size"] is not None:
+        check_int("block_size", options["block_size"], 1)
+    for name in ("lora_path", "model_id", "chat_template"):
+        check_optional_text(name, options[name])
+    if options["tenant"] is not None:
+        tenant_key(options["tenant"])  # raises for one that cannot be
+    media = options["media"]
+    if not (media is None or isinstance(media, Mapping) or callable(media)):
+        kind = type(media).__name__
+        raise InputTypeError(f"media is a mapping from URLs to Media, or a function, not {kind}")
+    check_choice("of", options["of"], "bytes", "pixels")
+    check_choice("hashes", options["hashes"], "key", "engine")
+    check_choice("content_format", options["content_format"], "auto", "string", "openai")
+    check_choice("server", options["server"], "python", "rust", "mmhash")
+    check_choice("mm_hasher_algorithm", options["mm_hasher_algorithm"], "blake3", "sha256")
+    return options
+
+
+def block_options(options: PlanOptions) -> BlockOptions:
+    """Return those of the options that change the keys of blocks."""
+    return cast("BlockOptions", {name: options[name] for name in BlockOptions.__annotations__})  # type: ignore[literal-required]

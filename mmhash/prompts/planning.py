@@ -23,7 +23,7 @@ from mmhash.prompts.families.family import MAX_TOKENS, PlacedItem
 from mmhash.prompts.file_names import FileNaming
 from mmhash.prompts.media import Media, MediaReader
 from mmhash.prompts.members import read_object, read_text
-from mmhash.prompts.options import PlanOptions
+from mmhash.prompts.options import PlanOptions, block_options
 from mmhash.prompts.plan import Plan, PlannedItem, join_plans
 from mmhash.prompts.processor.messages import Question
 from mmhash.requests import (
@@ -89,14 +89,18 @@ class OpenedPlan(NamedTuple):
     def file_naming(self, options: PlanOptions) -> FileNaming | None:
         """Return how the engine names images itself, or None if that is unwanted or unknown."""
         request = self.request
-        is_asked = options.hashes == "engine" and options.tenant is None and options.of == "bytes"
-        if not (is_asked and request.engine.name == "vllm" and options.model_id is not None):
+        is_asked = (
+            options["hashes"] == "engine" and options["tenant"] is None and options["of"] == "bytes"
+        )
+        if not (is_asked and request.engine.name == "vllm" and options["model_id"] is not None):
             return None
         if not vllm.hashes_files(request.release):
             return None
         names = ("mm_processor_kwargs", "media_io_kwargs")
         given = msgspec.json.encode([read_object(request.members, name) for name in names])
-        return FileNaming(request.release, options.model_id, options.mm_hasher_algorithm, given)
+        return FileNaming(
+            request.release, options["model_id"], options["mm_hasher_algorithm"], given
+        )
 
     def questions(self, media: Mapping[MediaSource, Media]) -> list[Question]:
         """Return the questions for the model's processor that must be answered first."""
@@ -111,9 +115,9 @@ class OpenedPlan(NamedTuple):
         if media is None:
             reader = MediaReader(
                 self.request,
-                options.media or {},
-                of=options.of,
-                tenant=options.tenant,
+                options["media"] or {},
+                of=options["of"],
+                tenant=options["tenant"],
                 model_type=self.model_type,
                 naming=self.file_naming(options),
             )
@@ -177,11 +181,11 @@ def _plan_prompt(
         [(source.modality, one.size) for source, one in zip(opened.sources, media, strict=True)],
         read_object(request.members, "mm_processor_kwargs"),
     )
-    by_file = engine.names_by_file(options.server, release)
+    by_file = engine.names_by_file(options["server"], release)
     own = [one.engine_name for one in media if one.engine_name is not None]
-    names_itself = options.hashes == "engine" and bool(media) and len(own) == len(media)
+    names_itself = options["hashes"] == "engine" and bool(media) and len(own) == len(media)
     if by_file:
-        named = _name_files(opened, media, options.server)
+        named = _name_files(opened, media, options["server"])
     elif names_itself:
         named = [
             _Named(one.key, Digest("blake3", bytes.fromhex(name)))
@@ -207,7 +211,7 @@ def _plan_prompt(
     ]
     if by_file:
         is_named = not (family.splits_items() or sglang_prompts.has_media_options(request))
-        carried = options.server == "rust" or is_named
+        carried = options["server"] == "rust" or is_named
     else:
         carried = names_itself or _fill(opened, items)
     spans = [
@@ -236,7 +240,7 @@ def _name_blocks(
 ) -> BlockList:
     """Return the keys of the whole blocks of a prompt, or of a prefix."""
     request = opened.request
-    block_size = options.block_size or BLOCK_SIZES[request.engine.name]
+    block_size = options["block_size"] or BLOCK_SIZES[request.engine.name]
     if len(token_ids) < block_size:
         return BlockList([], [])
     prompt = Prompt(
@@ -245,11 +249,7 @@ def _name_blocks(
         spans=spans,
         cache_salt=read_text(request.members, "cache_salt"),
         extra_key=read_text(request.members, "extra_key"),
-        block_algorithm=options.block_algorithm,
-        seed=options.seed,
-        lora=options.lora,
-        lora_path=options.lora_path,
-        lookahead=options.lookahead,
+        options=block_options(options),
     )
     keys, event_ids = request.engine.prompt_blocks(prompt, request.release)
     whole = len(token_ids) // block_size
@@ -300,7 +300,7 @@ def _block_keys(opened: OpenedPlan, keys: list[Digest], options: PlanOptions) ->
     if engine.name != "vllm" or not (processing or media_io):
         return keys
     # vLLM hashes a uuid together with the options and its name of the model.
-    if options.model_id is None:
+    if options["model_id"] is None:
         raise InputValueError(
             "the request has processor options, with which vLLM hashes its name of the model:"
             " give it as model_id"
@@ -312,13 +312,13 @@ def _block_keys(opened: OpenedPlan, keys: list[Digest], options: PlanOptions) ->
         identifiers = vllm.identifiers(
             modality,
             [b""] * len(places),
-            model_id=options.model_id,
+            model_id=options["model_id"],
             uuids=[vllm.uuid(keys[place]) for place in places],
             processor_kwargs=processing,
             media_io_kwargs=media_io,
             per_video_options=family.per_video_options,
             version=request.release,
-            algorithm=options.mm_hasher_algorithm,
+            algorithm=options["mm_hasher_algorithm"],
         )
         for place, identifier in zip(places, identifiers, strict=True):
             found[place] = Digest("blake3", bytes.fromhex(identifier))

@@ -59,7 +59,7 @@ def prompts(
     # SGLang ignores mm_processor_kwargs for the families that mmhash plans.
     for name in ("lora_path", "session_params", "mm_processor_kwargs"):
         refuse(body, name)
-    encode = partial(model.encode, add_special_tokens=True, tenant=options.tenant)
+    encode = partial(model.encode, add_special_tokens=True, tenant=options["tenant"])
     if form == "completions":
         refuse(body, "suffix")
         _refuse_adapter(body)
@@ -85,7 +85,7 @@ def _of_chat(
     body, form = request.members, request.document.form
     refuse(body, "input_ids")
     _refuse_adapter(body)
-    template = model.template(options.chat_template, with_tools=False)
+    template = model.template(options["chat_template"], with_tools=False)
     content_format = template.content_format("sglang", release)
     if request.places and content_format == "string":
         raise InputValueError("the chat template takes texts only, so SGLang drops media")
@@ -106,13 +106,13 @@ def _of_chat(
     variables = model.special_tokens | template_variables(body)
     text = _render(template, messages, variables, _tools(body, release, form))
     if not begun:
-        return model.encode(text, add_special_tokens=False, tenant=options.tenant)
+        return model.encode(text, add_special_tokens=False, tenant=options["tenant"])
     # Without media, SGLang keeps the ids of the template's text and appends those of the beginning.
     is_one_text = request.places or release == "0.5.20" or model.encode("", add_special_tokens=True)
     return [
         one
         for piece in ([text + begun] if is_one_text else [text, begun])
-        for one in model.encode(piece, add_special_tokens=False, tenant=options.tenant)
+        for one in model.encode(piece, add_special_tokens=False, tenant=options["tenant"])
     ]
 
 

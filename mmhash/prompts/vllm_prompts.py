@@ -58,7 +58,7 @@ def prompts(
     """Return the ids of each prompt before expansion."""
     body, form = request.members, request.document.form
     if form == "completions":
-        return _of_completion(model, body, options.tenant)
+        return _of_completion(model, body, options["tenant"])
     if body.get("chat_template") is not None:
         raise UnplannedError("no plan for a request with its own chat template")
     refuse(body, "truncate_prompt_tokens")
@@ -66,8 +66,8 @@ def prompts(
     if isinstance(transfer, dict):
         refuse(transfer, "prompt_token_ids")  # they replace the messages
     tools = _tools(body)
-    template = model.template(options.chat_template, with_tools=tools is not None)
-    content_format = options.content_format
+    template = model.template(options["chat_template"], with_tools=tools is not None)
+    content_format = options["content_format"]
     if content_format == "auto":
         content_format = template.content_format("vllm", release)
     placeholders = model.placeholders()
@@ -75,7 +75,7 @@ def prompts(
     if form == "messages":
         body = _as_chat(body, template)
         if any(
-            model.template(options.chat_template, with_tools=with_tools).refuses_inline_system
+            model.template(options["chat_template"], with_tools=with_tools).refuses_inline_system
             for with_tools in (False, True)
         ):
             messages = _with_system_first(messages)
@@ -92,7 +92,7 @@ def prompts(
         tools=tools,
     )
     add_special_tokens = read_switch(body, "add_special_tokens", default=False)
-    return [model.encode(text, add_special_tokens=add_special_tokens, tenant=options.tenant)]
+    return [model.encode(text, add_special_tokens=add_special_tokens, tenant=options["tenant"])]
 
 
 def ranges(item: PlacedItem) -> list[tuple[int, int]]:

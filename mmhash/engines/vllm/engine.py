@@ -14,6 +14,7 @@ from mmhash.digest import Digest
 from mmhash.engines.engine import (
     AnnotateFormats,
     BlockList,
+    BlockOptions,
     ChatFormat,
     Engine,
     MediaField,
@@ -47,12 +48,13 @@ def _prompt_fields(version: str) -> frozenset[str]:
     return frozenset(fields | ({"lookahead"} if recipe.lookahead else set()))
 
 
-def _lora(prompt: Prompt, version: str) -> Lora | None:
-    if prompt.lora is None:
+def _lora(options: BlockOptions, version: str) -> Lora | None:
+    name, path = options.get("lora"), options.get("lora_path")
+    if name is None:
         return None
-    if prompt.lora_path is None and RELEASES.recipe(version).extra_keys == "tagged":
+    if path is None and RELEASES.recipe(version).extra_keys == "tagged":
         raise InputValueError(f"vllm {version} binds the path of a LoRA adapter: give it too")
-    return Lora(prompt.lora, prompt.lora_path or "")
+    return Lora(name, path or "")
 
 
 def _block_list(keys: list[bytes]) -> BlockList:
@@ -67,17 +69,17 @@ def _blocks(prompt: Prompt, version: str) -> BlockList:
         Span(uuid(span.whole_key()), span.start, span.end - span.start)
         for span in sorted(prompt.spans, key=lambda span: span.start)
     ]
+    options = prompt.options
+    algorithm = options.get("block_algorithm")
     keys = block_keys(
         prompt.token_ids,
         prompt.block_size,
         items=items,
         cache_salt=prompt.cache_salt,
-        lora=_lora(prompt, version),
-        block_algorithm=DEFAULT_ALGORITHM
-        if prompt.block_algorithm is None
-        else prompt.block_algorithm,
-        seed=prompt.seed,
-        lookahead=prompt.lookahead or 0,
+        lora=_lora(options, version),
+        block_algorithm=DEFAULT_ALGORITHM if algorithm is None else algorithm,
+        seed=options.get("seed"),
+        lookahead=options.get("lookahead") or 0,
         version=version,
     )
     return _block_list(keys)

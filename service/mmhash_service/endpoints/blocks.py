@@ -39,11 +39,7 @@ def _blocks(text: bytes, settings: Settings) -> str:
         [item_span(span) for span in body.spans],
         cache_salt=body.cache_salt,
         extra_key=body.extra_key,
-        block_algorithm=body.block_algorithm,
-        seed=body.seed,
-        lora=body.lora,
-        lora_path=body.lora_path,
-        lookahead=body.lookahead,
+        options=body.block_options,
     )
     try:
         keys, event_ids = requested.engine.prompt_blocks(prompt, requested.version)

@@ -10,7 +10,7 @@ from fastapi import Request
 
 from mmhash import Digest
 from mmhash.prompts import Plan
-from mmhash.prompts.options import PlanOptions
+from mmhash.prompts.options import PlanOptions, complete
 from mmhash.prompts.planning import OpenedPlan
 from mmhash.requests import COUNTING_PATHS, PATHS, Document, MediaSource, ShortText
 from mmhash_service.gateway.expected import UnnamedBlocks, name_blocks
@@ -303,7 +303,7 @@ class _Steps(NamedTuple):
 
 
 def _plan_options(context: RequestContext, naming: Naming) -> PlanOptions:
-    return PlanOptions(
+    return complete(
         # Tags vouch for the hashes in a request.
         hashes=naming.hashes if context.signer is None else "key",
         tenant=context.tenant_secret,

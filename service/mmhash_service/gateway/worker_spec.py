@@ -118,13 +118,14 @@ def check_engine(
 
     The same error would keep each request from being planned.
     """
-    from mmhash.engines.engine import Prompt  # noqa: PLC0415  (see above)
+    from mmhash.engines.engine import BlockOptions, Prompt  # noqa: PLC0415  (see above)
     from mmhash.engines.registry import find  # noqa: PLC0415
 
     found, release = find(engine.name, engine_fallback=engine_fallback)
     found.names_by_file(engine.server, release)  # raises for a server that the engine does not have
     if has_events or engine.block_algorithm or engine.seed:
-        prompt = Prompt([0], 1, block_algorithm=engine.block_algorithm, seed=engine.seed)
+        options = BlockOptions(block_algorithm=engine.block_algorithm, seed=engine.seed)
+        prompt = Prompt([0], 1, options=options)
         found.prompt_blocks(prompt, release)
 
 

@@ -6,7 +6,7 @@ import msgspec
 
 from mmhash.errors import InputError, LimitError, MMHashError
 from mmhash.prompts import Plan, PlannedItem
-from mmhash.prompts.options import PlanOptions
+from mmhash.prompts.options import PlanOptions, complete
 from mmhash.prompts.planning import OpenedPlan, open_plan
 from mmhash.requests import (
     Document,
@@ -68,7 +68,12 @@ def _finish(
     context: RequestContext, opened: OpenedPlan, query: PlanQuery, media: Resolved
 ) -> dict[str, Any]:
     (requested,) = context.engines
-    options = PlanOptions(**query.plan_options(), tenant=context.tenant_secret)
+    options = complete(
+        block_size=query.block_size,
+        model_id=query.model_id,
+        tenant=context.tenant_secret,
+        **query.block_options,
+    )
     plan = plan_opened(context, opened, media, options)
     items = [
         _item(planned, media[source], requested)

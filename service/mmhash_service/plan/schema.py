@@ -1,10 +1,11 @@
 """The query of `POST /plan`."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from mmhash.digest import Algorithm
+from mmhash.engines.engine import BlockOptions
 from mmhash_service.bodies.types import (
     MAX_MODEL_NAME,
     BlockSize,
@@ -19,7 +20,28 @@ ENGINE_NAME = "The engine, and its release if it is not the newest: sglang@0.5.2
 BlockAlgorithm = Literal["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"]
 
 
-class PlanQuery(BaseModel):
+class BlockFields(BaseModel):
+    """The options of `/plan` and `/blocks` that change the keys of blocks."""
+
+    block_algorithm: BlockAlgorithm | None = Field(
+        default=None, description="vLLM's --prefix-caching-hash-algo; sha256 by default."
+    )
+    seed: Text | None = Field(default=None, description="The PYTHONHASHSEED of vLLM.")
+    lora: Text | None = Field(default=None, description="The name of a LoRA adapter.")
+    lora_path: Text | None = Field(
+        default=None, description="The adapter's path, which vLLM binds from 0.31 on."
+    )
+    lookahead: Annotated[int, Field(ge=0, le=1024)] | None = Field(
+        default=None, description="How many tokens after a block vLLM counts to it."
+    )
+
+    @property
+    def block_options(self) -> BlockOptions:
+        """The options as the library takes them."""
+        return cast("BlockOptions", self.model_dump(include=set(BlockFields.model_fields)))
+
+
+class PlanQuery(BlockFields):
     """The query of `POST /plan`: how the engine was started, and how items are hashed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -38,13 +60,6 @@ class PlanQuery(BaseModel):
         description="The number of tokens that the engine hashes at once: 16 for vLLM and 1 for "
         "SGLang by default.",
     )
-    block_algorithm: BlockAlgorithm | None = Field(
-        default=None, description="vLLM's --prefix-caching-hash-algo; sha256 by default."
-    )
-    seed: Text | None = Field(default=None, description="The PYTHONHASHSEED of vLLM.")
-    lora: Text | None = Field(default=None, description="The name of a LoRA adapter.")
-    lora_path: Text | None = None
-    lookahead: Annotated[int, Field(ge=0, le=1024)] | None = None
     model_id: Text | None = Field(
         default=None,
         description="The engine's name of the model, which counts if the request has processor "
@@ -61,9 +76,3 @@ class PlanQuery(BaseModel):
             of=self.of,
             engines=self.engine,
         )
-
-    def plan_options(self) -> dict[str, Any]:
-        """Return the options of `Model.plan`."""
-        names = ("block_size", "seed", "lora", "lora_path", "lookahead", "model_id")
-        options = {name: getattr(self, name) for name in names}
-        return options | {"block_algorithm": self.block_algorithm}

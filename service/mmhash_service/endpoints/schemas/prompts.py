@@ -18,7 +18,7 @@ from mmhash_service.bodies.types import (
 )
 from mmhash_service.endpoints.schemas.items import Item
 from mmhash_service.items.schema import HashQuery, Query
-from mmhash_service.plan.schema import ENGINE_NAME, BlockAlgorithm
+from mmhash_service.plan.schema import ENGINE_NAME, BlockFields
 
 # Each endpoint accepts only the engines that support it.
 _WITH_BLOCKS = "|".join(engine.name for engine in ENGINES if engine.blocks)
@@ -63,7 +63,7 @@ class PadBody(RequestModel):
     spans: Annotated[list[Span], Field(fail_fast=True)]
 
 
-class BlocksBody(RequestModel):
+class BlocksBody(RequestModel, BlockFields):
     """The body of `POST /blocks`."""
 
     engine: Annotated[str, Field(max_length=64, pattern=rf"^({_WITH_BLOCKS})(@.+)?$")] = Field(
@@ -76,17 +76,6 @@ class BlocksBody(RequestModel):
     spans: list[Span] = Field(default=[], fail_fast=True)
     cache_salt: Text | None = None
     extra_key: Text | None = None
-    block_algorithm: BlockAlgorithm | None = Field(
-        default=None, description="vLLM's --prefix-caching-hash-algo; sha256 by default."
-    )
-    seed: Text | None = Field(default=None, description="The PYTHONHASHSEED of vLLM.")
-    lora: Text | None = Field(default=None, description="The name of a LoRA adapter.")
-    lora_path: Text | None = Field(
-        default=None, description="The adapter's path, which vLLM binds from 0.31 on."
-    )
-    lookahead: Annotated[int, Field(ge=0, le=1024)] | None = Field(
-        default=None, description="How many tokens after a block vLLM counts to it."
-    )
 
 
 class PlannedSpan(BaseModel):
