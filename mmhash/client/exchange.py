@@ -68,6 +68,7 @@ class _Place(Struct):
     reason: str
     parameter: str = ""
     pointer: str = ""
+    part: str = ""
 
 
 class _Problem(Struct):
@@ -89,9 +90,9 @@ def body_of(response: httpx.Response, body: bytes) -> bytes:
     detail = problem.detail or f"{response.status_code} {response.reason_phrase}"
     if response.is_redirect:
         detail += ": redirects are not followed; use the address that they lead to"
-    errors = [problem.reason] if problem.reason else []
+    errors = [problem.reason] if problem.reason and not problem.errors else []
     for error in problem.errors:
-        place = error.parameter or error.pointer
+        place = error.parameter or error.pointer or error.part
         errors.append(f"{place}: {error.reason}" if place else error.reason)
     retry_after = response.headers.get("Retry-After", "")
     raise ServiceError(

@@ -73,7 +73,8 @@ class Span:
 
     def __post_init__(self) -> None:
         if (self.key is None) == (self.hash is None):
-            raise ItemSpanError("a span has a key or a hash: one of them")
+            given = "neither" if self.key is None else "both"
+            raise ItemSpanError(f"a span has a key or a hash, not {given}")
 
     def payload(self) -> dict[str, Any]:
         """Return the span as the service takes it in JSON."""

@@ -1,6 +1,7 @@
 """The engines that mmhash knows, one line each. Each engine's module holds everything else."""
 
 from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 
 from mmhash.arguments import check_int, check_text
 from mmhash.digest import Digest
@@ -33,7 +34,9 @@ def find(text: str, *, engine_fallback: Fallback | None = None) -> tuple[Engine,
     name, _, version = check_text("an engine", text).partition("@")
     engine = _BY_NAME.get(name)
     if engine is None:
-        raise InputValueError(f"no engine {name[:40]!r}: known are {', '.join(_BY_NAME)}")
+        close = get_close_matches(name[:40].strip().lower(), _BY_NAME, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(_BY_NAME)}"
+        raise InputValueError(f"there is no engine {name[:40]!r}: {hint}")
     return engine, engine.releases.resolve(version or engine.releases.latest, engine_fallback)
 
 

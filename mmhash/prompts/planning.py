@@ -32,7 +32,6 @@ from mmhash.requests import (
     Form,
     MediaSource,
     RequestError,
-    UnplannedError,
     read_for,
 )
 
@@ -131,7 +130,7 @@ def open_plan(model: "Model", engine: Engine, release: str, document: Document) 
         raise InputValueError(f"no plans for {engine.name}: mmhash plans for {', '.join(_RULES)}")
     request = read_for(document, engine, release)
     if request.unclear is not None:
-        raise UnplannedError(request.unclear)
+        raise request.unclear
     if len(request.places) > MAX_ITEMS:
         raise InputValueError(f"a request must have at most {MAX_ITEMS} items")
     return OpenedPlan(model, request)

@@ -6,7 +6,9 @@ from mmhash.engines.engine import ChatFormat, Engine, MediaField, NoFieldError
 from mmhash.requests.document import Document
 from mmhash.requests.engine_request import EngineRequest, Place
 from mmhash.requests.media_text import has_scheme, is_clear, is_clear_format, is_frames
-from mmhash.requests.raw_json import Path, RequestError
+from mmhash.requests.raw_json import Path, RequestError, kind_of
+
+_UNCLEAR = "send data:image/png;base64, and base64 without escapes, or a URL"
 
 
 def read(document: Document, engine: Engine, release: str) -> EngineRequest:
@@ -16,9 +18,9 @@ def read(document: Document, engine: Engine, release: str) -> EngineRequest:
     request = EngineRequest(document, engine, release, chat)
     messages = document.members.get("messages")
     if not isinstance(messages, list):
-        raise RequestError("is not an array", "messages")
+        raise RequestError(f"is {kind_of(messages)}, not a list of messages", "messages")
     if not messages:
-        request.note_unclear("messages must be a list of at least one message")
+        raise RequestError("is [], not a list of at least one message", "messages")
     for index, message in enumerate(messages):
         if not isinstance(message, list):
             _read_message(request, chat, message, ("messages", index))
@@ -33,7 +35,7 @@ def _read_message(
     request: EngineRequest, chat: ChatFormat | None, message: Any, path: Path
 ) -> None:
     if not isinstance(message, dict):
-        raise RequestError("is not an object", *path)
+        raise RequestError(f"is {kind_of(message)}, not an object", *path)
     parts = message.get("content")
     if not isinstance(parts, list):  # a text, or nothing
         return
@@ -74,13 +76,14 @@ def read_part(
     if not is_of_type or not isinstance(text, str) or not (is_object or field.allows_text):
         text = ""
     if not text:
-        request.note_unclear(f"a content part has {field.name}, but another type")
+        request.note_unclear(f"a content part has {field.name}, but another type", path)
         return
+    place = (*path, field.name, field.text) if is_object else (*path, field.name)
     if not _is_read_alike(field, media, text):
-        request.note_unclear("a content part has media that engines may decode differently")
+        request.note_unclear(f"engines may decode it differently: {_UNCLEAR}", place)
         return
     is_url = field.text == "url" and (not chat.takes_base64 or has_scheme(text))
-    source = request.document.source(field.modality, text, is_url=is_url)
+    source = request.document.source(field.modality, text, place, is_url=is_url)
     # The engine would hash each frame, not the file.
     is_read_whole = not (field.modality == "video" and is_frames(text))
     takes_hash = field.takes_hash and is_read_whole and (is_object or not chat.in_media)

@@ -39,14 +39,22 @@ class Document:
         name = self.members.get("model")
         return name if isinstance(name, str) else ""
 
-    def source(self, modality: Modality, text: str, *, is_url: bool = True) -> MediaSource:
-        """Return the media that a text in the members stands for."""
+    def source(
+        self, modality: Modality, text: str, path: raw_json.Path = (), *, is_url: bool = True
+    ) -> MediaSource:
+        """Return the media that a text in the members stands for, at a path if that is known."""
         name = (modality, is_url, text)
         if name not in self._sources:
             is_inline = is_data_url(text) if is_url else len(text) == WORD_LENGTH
             content = self._short.content(text) if is_inline else None
             kept = self.whole(text) if content is None else text
-            self._sources[name] = MediaSource(modality, kept, is_url=is_url, content=content)
+            self._sources[name] = MediaSource(
+                modality,
+                kept,
+                is_url=is_url,
+                content=content,
+                pointer=raw_json.pointer_of(path) if path else None,
+            )
         return self._sources[name]
 
     def whole(self, value: Any) -> Any:

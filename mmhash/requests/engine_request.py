@@ -15,7 +15,11 @@ from mmhash.tags import TAGS_MEMBER
 
 
 class UnplannedError(InputValueError):
-    """mmhash cannot plan a request. The message says why."""
+    """mmhash cannot plan a request. The message says why, the pointer where."""
+
+    def __init__(self, reason: str, path: Path = ()) -> None:
+        self.pointer = raw_json.pointer_of(path) or None
+        super().__init__(reason)
 
 
 class Place(NamedTuple):
@@ -52,7 +56,7 @@ class EngineRequest:
         self.places: list[Place] = []
         self.hashes: list[Any] = []
         """The emptied list of hashes of a native request."""
-        self.unclear: str | None = None
+        self.unclear: UnplannedError | None = None
         """Why the engine may read the request differently. Plans refuse such a request."""
         self.parts: list[dict[str, Any]] = []
         """The content part of each place in a chat."""
@@ -70,9 +74,9 @@ class EngineRequest:
         if isinstance(holder, dict) and name in holder:
             self._removed.append((path, name))
 
-    def note_unclear(self, reason: str) -> None:
-        """Note why the engine may read the request differently."""
-        self.unclear = self.unclear or reason
+    def note_unclear(self, reason: str, path: Path = ()) -> None:
+        """Note why the engine may read the request differently, and the place in the request."""
+        self.unclear = self.unclear or UnplannedError(reason, path)
 
     def add_part(self, part: dict[str, Any], place: Place) -> None:
         """Add the media of a content part."""

@@ -21,7 +21,8 @@ def read(document: Document, engine: Engine, release: str) -> EngineRequest:
     """
     formats = engine.annotate
     if formats is None or formats.native is None:
-        raise RequestError(f"has no messages, and {engine.title} has no native requests")
+        has = f"has {_names(document)}, and neither messages, prompt nor input"
+        raise RequestError(f"{has}: {engine.title} has no native requests")
     native = formats.native(release)
     request = EngineRequest(document, engine, release, native)
     members = document.members
@@ -32,11 +33,18 @@ def read(document: Document, engine: Engine, release: str) -> EngineRequest:
     if native is None:
         return request
     if members.keys().isdisjoint(native.prompts):
-        raise RequestError("has neither messages nor the prompt of a native request")
+        expected = ", ".join(("messages", "prompt", "input", *native.prompts))
+        raise RequestError(f"has {_names(document)}, and none of {expected}")
     media = members.get(native.media)
     if media and not any(members.get(name) for name in native.uncounted):
         _read_media(request, native, media)
     return request
+
+
+def _names(document: Document) -> str:
+    """Return the names of a request's members, for an error."""
+    names = ", ".join(repr(name[:40]) for name in list(document.members)[:5])
+    return names or "no members"
 
 
 def _remove_hashes(request: EngineRequest, names: Collection[str], media: Any, path: Path) -> None:
@@ -65,9 +73,11 @@ def _read_media(request: EngineRequest, native: NativeFormat, media: Any) -> Non
         path = (native.hashes, number) if is_nested else (native.hashes,)
         for index, text in enumerate(group):
             if not isinstance(text, str) or not is_clear(text):
-                request.note_unclear("the media must be texts: URLs, or base64 without escapes")
+                reason = "the media must be texts: URLs, or base64 without escapes"
+                request.note_unclear(reason, (native.media, *path[1:], index))
                 return
-            source = request.document.source("image", text, is_url=has_scheme(text))
+            place = (native.media, *path[1:], index)
+            source = request.document.source("image", text, place, is_url=has_scheme(text))
             places.append(Place(source, path, index))
         hashes.append([None] * len(group))
     if places:

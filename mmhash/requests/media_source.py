@@ -13,15 +13,23 @@ Modality = Literal["image", "video", "audio"]
 class MediaSource:
     """The content of an item, decoded and hashed once. Equal items of a document share it."""
 
-    __slots__ = ("_content", "_digests", "_sha256", "is_url", "modality", "text")
+    __slots__ = ("_content", "_digests", "_sha256", "is_url", "modality", "pointer", "text")
 
     def __init__(
-        self, modality: Modality, text: str, *, is_url: bool = True, content: bytearray | None
+        self,
+        modality: Modality,
+        text: str,
+        *,
+        is_url: bool = True,
+        content: bytearray | None,
+        pointer: str | None = None,
     ) -> None:
         self.modality = modality
         self.text = text
         """The URL or base64 in the request, or a shorter text if the content is known."""
         self.is_url = is_url
+        self.pointer = pointer
+        """Its first place in the request, as a JSON pointer; None if that is not known."""
         self._content = content
         self._digests: dict[Algorithm, Digest] = {}
         self._sha256: bytes | None = None

@@ -15,6 +15,8 @@ _SCHEMES = ("data:", "http://", "https://", "file:")
 # A URL needs few escapes, for plus, slash and equals signs, and an escape is slow to decode.
 _MAX_ESCAPES = 100_000
 
+_NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=]")
+
 # Base64 is decoded in steps, to let other threads take the GIL in between.
 _STEP = 1 << 20
 
@@ -46,7 +48,18 @@ def decode_base64(text: str | bytes | memoryview) -> bytearray:
     try:
         return _decode_in_steps(text)
     except (binascii.Error, ValueError) as error:
-        raise Base64Error(f"the base64 of an item is damaged: {error}") from error
+        raise Base64Error(_damage_of(text, str(error))) from error
+
+
+def _damage_of(text: str | bytes | memoryview, otherwise: str) -> str:
+    """Return why a text is not standard base64 with padding."""
+    spelled = text if isinstance(text, str) else bytes(text).decode("latin-1")
+    wrong = _NOT_BASE64.search(spelled)
+    if wrong is not None:
+        return f"the character {wrong[0]!r} at {wrong.start()} is not one of base64"
+    if len(spelled) % 4:
+        return f"base64 is padded to a multiple of 4 characters, and these are {len(spelled)}"
+    return f"the base64 is damaged: {otherwise}"
 
 
 def _decode_in_steps(text: str | bytes | memoryview) -> bytearray:
@@ -65,8 +78,9 @@ def decode_data_url(text: str) -> bytearray:
     head, comma, content = text.partition(",")
     # A fragment is not part of the content, so refuse it rather than ignore it.
     if not comma or "#" in text or not text.isascii():
+        has = "no comma" if not comma else "a #" if "#" in text else "a character that is not ASCII"
         raise DataUrlError(
-            "a data: URL must be ASCII, with a comma before its content, and no fragment"
+            f"a data: URL must be ASCII, with a comma before its content, no fragment: it has {has}"
         )
     has_escapes = "%" in content
     if has_escapes and content.count("%") > _MAX_ESCAPES:

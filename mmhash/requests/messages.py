@@ -12,7 +12,7 @@ from mmhash.requests.blocks import AddImage
 from mmhash.requests.document import Document
 from mmhash.requests.engine_request import EngineRequest, Place
 from mmhash.requests.media_text import is_clear
-from mmhash.requests.raw_json import RequestError
+from mmhash.requests.raw_json import RequestError, kind_of
 
 # The engine builds a data: URL from it, whose content begins after the first comma.
 _MEDIA_TYPE = re.compile(r"[A-Za-z0-9.+-]+/[A-Za-z0-9.+-]+", re.ASCII)
@@ -29,7 +29,8 @@ def read(document: Document, engine: Engine, release: str) -> EngineRequest:
     if convert is None:
         raise NoFieldError(f"{engine.title} takes no Messages requests")
     if not isinstance(document.members.get("messages"), list):
-        raise RequestError("is not an array", "messages")
+        kind = kind_of(document.members.get("messages"))
+        raise RequestError(f"is {kind}, not a list of messages", "messages")
     request = EngineRequest(document, engine, release)
     try:
         request.chat = convert(document.members, release, partial(_add_image, request))

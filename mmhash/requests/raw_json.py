@@ -25,7 +25,7 @@ class RequestError(InputValueError):
 
     def __init__(self, reason: str, *path: str | int) -> None:
         self.reason = reason
-        self.pointer = "".join(f"/{_escaped(str(step))}" for step in path)
+        self.pointer = pointer_of(path)
         super().__init__(f"{self.pointer} of a request {reason}" if path else f"a request {reason}")
 
 
@@ -33,8 +33,10 @@ class DuplicateMemberError(RequestError):
     """An object has two members of one name, so two parsers may read different values."""
 
 
-def _escaped(step: str) -> str:
-    return step.replace("~", "~0").replace("/", "~1")
+def pointer_of(path: Path) -> str:
+    """Return a path as a JSON pointer (RFC 6901)."""
+    steps = (str(step).replace("~", "~0").replace("/", "~1") for step in path)
+    return "".join(f"/{step}" for step in steps)
 
 
 # The length in bytes above which numpy counts faster.
@@ -52,12 +54,34 @@ def parse(text: bytes) -> dict[str, Any]:
     try:
         parsed = _DECODER.decode(text)
         if not isinstance(parsed, dict):
-            raise RequestError("is not a JSON object")
+            raise RequestError(f"is {kind_of(parsed)}, not a JSON object")
         if _may_repeat_members(text, parsed):
             _refuse_repeated_members(text)
     except (*PARSE_ERRORS, OverflowError) as error:
-        raise RequestError("is not a JSON object of UTF-8 text") from error
+        damage = _damage_of(text, error)
+        raise RequestError(f"is not a JSON object of UTF-8 text: {damage}") from error
     return parsed
+
+
+_KINDS: dict[type, str] = {
+    dict: "an object",
+    list: "a list",
+    str: "a text",
+    bool: "a boolean",
+    type(None): "null",
+}
+
+
+def kind_of(value: Any) -> str:
+    """Return the kind of a JSON value, in words."""
+    return _KINDS.get(type(value), "a number")
+
+
+def _damage_of(text: bytes, error: Exception) -> str:
+    """Return why a text cannot be parsed, without any of it."""
+    if isinstance(error, MsgspecError) and text:
+        return str(error)[:100]
+    return getattr(error, "reason", "it is nested too deep") if text else "it has 0 bytes"
 
 
 def _may_repeat_members(text: bytes, parsed: dict[str, Any]) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from mmhash.errors import MMHashError
+from mmhash_service.bodies.validation import unknown_name
 from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import ModelSource
 from mmhash_service.telemetry import metrics
@@ -45,7 +46,7 @@ class Models:
         """Return the model with this name; raise the problem `unknown-model` if there is none."""
         model = self.get(name)
         if model is None:
-            raise Problem("unknown-model", reason=f"there is no model {name!r}")
+            raise Problem("unknown-model", reason=unknown_name(name, self._models, "model"))
         return model
 
     def reload(self, sources: Mapping[str, ModelSource]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from mmhash_service.problems.catalogue import PROBLEMS
 
 TELLING = re.compile(
-    r"0x[0-9a-f]{6,}|/usr|/home|/dev/shm|site-packages|Error\(|Traceback|line \d+|uvicorn|Pillow"
+    r"0x[0-9a-f]{6,}|/usr|/home|/dev/shm|site-packages|Error\(|Traceback|, line \d+|uvicorn|Pillow"
 )
 
 

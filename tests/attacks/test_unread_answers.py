@@ -30,7 +30,7 @@ def connect(server: Any) -> socket.socket:
 
 
 def request(length: int) -> bytes:
-    body = json.dumps({"messages": [], "padding": "a" * length}).encode()
+    body = json.dumps({"messages": [{"role": "user"}], "padding": "a" * length}).encode()
     return HEAD % len(body) + body
 
 

@@ -29,6 +29,7 @@ from mmhash.errors import MMHashError, TransportError
 from mmhash.image import DAMAGE
 from mmhash.kvindex.zmtp import Decoder
 from mmhash.prompts.headers import read_size
+from mmhash.requests.media_text import decode_data_url
 from mmhash.tags import TAGS_MEMBER
 from mmhash.transport import handles
 from mmhash_service.bodies.parsing import (
@@ -37,7 +38,6 @@ from mmhash_service.bodies.parsing import (
 from mmhash_service.decoder.images import decode_image
 from mmhash_service.decoder.messages import Refused
 from mmhash_service.decoder.pool import pixels_of
-from mmhash_service.fetch.data import read_data_url
 from mmhash_service.fetch.hosts import HostAllowlist
 from mmhash_service.fetch.local import open_file
 from mmhash_service.fetch.validators import validator_of
@@ -317,8 +317,8 @@ def _without_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 @target
 def data_url(data: bytes) -> None:
-    content = read_data_url(_text(data))
-    assert read_data_url(f"data:;base64,{base64.b64encode(content).decode()}") == content
+    content = decode_data_url(_text(data))
+    assert decode_data_url(f"data:;base64,{base64.b64encode(content).decode()}") == content
 
 
 _HOSTS = HostAllowlist(

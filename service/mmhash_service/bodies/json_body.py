@@ -27,7 +27,7 @@ async def read_json(request: Request, settings: Settings, admission: Admission) 
     """Return the whole body of a request, which must be JSON."""
     content_type = request.headers.get("content-type", "")
     if parse_media_type(content_type) != ("application", "json"):
-        raise unsupported_type(content_type)
+        raise unsupported_type(content_type, "application/json")
     body = JsonText(settings, admission)
     limit, timeout_s = settings.max_json_bytes, settings.stall_timeout_s
     await read_body(request, limit, body.take, timeout_s)
@@ -59,7 +59,7 @@ def parse_json(text: bytes | bytearray, model: type[Model]) -> Model:
         raise Problem("invalid-json", invalid_members(error, model)) from error
     # If two members share a name, the parser keeps the last value, but both names remain here.
     if count_strings(text) != _count_strings(parsed):
-        part = InvalidPart("has an object with two members of one name", pointer="")
+        part = InvalidPart("the body has an object with two members of one name", pointer="")
         raise Problem("invalid-json", [part])
     return parsed
 

@@ -1,19 +1,19 @@
 """Parsers of the text that clients send, each with bounded work."""
 
-import binascii
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 from typing import TypeVar
 
-import pybase64
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import QueryParams
 
 from mmhash.dtypes import ITEM_SIZE, unknown_dtype
+from mmhash.requests.media_text import Base64Error, DataUrlError
 from mmhash_service.bodies.validation import invalid_parameters
 from mmhash_service.limits.text import has_many_values
-from mmhash_service.problems.problem import InvalidPart, Problem
+from mmhash_service.problems.problem import InvalidPart, Problem, shown
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -31,9 +31,6 @@ _MEDIA_TYPE = re.compile(
 # A weight of RFC 9110.
 _QUALITY = re.compile(r"0(\.[0-9]{0,3})?|1(\.0{0,3})?", re.ASCII)
 
-# Base64 is decoded in steps; between steps the event loop can take the GIL.
-_BASE64_STEP = 1 << 20
-
 
 def parse_natural(text: str) -> int | None:
     """Return the number that `text` spells in decimal digits, or None if it is not below 2**63."""
@@ -50,7 +47,8 @@ def parse_shape(text: str) -> tuple[int, ...]:
     # In a longer text, the last part contains commas and so is not a number.
     shape = [parse_natural(number) for number in text.split(",", MAX_DIMS)]
     if len(shape) > MAX_DIMS or None in shape:
-        raise Problem("invalid-tensor", reason=f"the shape is not 1 to {MAX_DIMS} integers")
+        reason = f"{shown(text)} is not a shape: give at most {MAX_DIMS} integers, as 1,3,224,224"
+        raise Problem("invalid-tensor", reason=reason)
     return tuple(number for number in shape if number is not None)
 
 
@@ -79,32 +77,29 @@ def parse_quality(text: str, name: str) -> float:
     return 0.0
 
 
-def parse_base64(text: str) -> bytearray:
-    """Decode standard base64 with padding; run this in a thread."""
-    content = bytearray()
+@contextmanager
+def refusing_damage() -> Iterator[None]:
+    """Raise a Problem for base64 or a data: URL that cannot be decoded."""
     try:
-        for start in range(0, len(text), _BASE64_STEP):
-            end = start + _BASE64_STEP
-            content += pybase64.b64decode(text[start:end], validate=True)
-            if len(content) % 3 and end < len(text):
-                raise Problem("invalid-base64")  # padding in the middle
-    except (binascii.Error, ValueError) as error:
-        raise Problem("invalid-base64") from error
-    return content
+        yield
+    except (Base64Error, DataUrlError) as error:
+        name = "invalid-base64" if isinstance(error, Base64Error) else "invalid-url"
+        raise Problem(name, reason=str(error)) from error
 
 
-def parse_media_type(text: str) -> tuple[str, str]:
+def parse_media_type(text: str) -> tuple[str, str] | None:
     """Return the type and subtype of a Content-Type, in lower case and without parameters."""
     match = _MEDIA_TYPE.fullmatch(text)
     if match is None:
-        raise unsupported_type(text)
+        return None
     main, _, sub = match["name"].lower().partition("/")
     return main, sub
 
 
-def unsupported_type(text: str) -> Problem:
+def unsupported_type(text: str, expected: str) -> Problem:
     """Return the problem to raise for a Content-Type."""
-    return Problem("unsupported-media-type", reason=f"the Content-Type is {text[:100]!r}")
+    reason = f"the Content-Type is {text[:100]!r}, which is not read here: take {expected}"
+    return Problem("unsupported-media-type", reason=reason)
 
 
 def parse_query(parameters: QueryParams, model: type[Model]) -> Model:

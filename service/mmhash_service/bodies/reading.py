@@ -9,7 +9,7 @@ from starlette.requests import ClientDisconnect
 
 from mmhash.engines.caller_fields import COMPRESSION_HEADERS
 from mmhash_service.bodies.parsing import parse_natural
-from mmhash_service.problems.problem import Problem
+from mmhash_service.problems.problem import Problem, shown
 from mmhash_service.telemetry import metrics, tracing
 
 # A body has stalled if fewer bytes than this arrive within `stall_timeout_s`.
@@ -45,8 +45,8 @@ async def read_body(
     `take` has returned.
     """
     refuse_compressed(request)  # all bodies pass here
-    if (declared_length(request) or 0) > limit:
-        raise too_large(limit)
+    if (length := declared_length(request) or 0) > limit:
+        raise too_large(limit, length)
     timer = StallTimer(stall_timeout_s)
     body = _Body(limit, take)
     extension = request.scope.get("extensions", {}).get(RECEIVE_BODY)
@@ -66,13 +66,15 @@ async def read_body(
 def refuse_compressed(request: Request) -> None:
     """Refuse a body that a gateway or engine might decompress: it would see other bytes."""
     for name in COMPRESSION_HEADERS:
-        if request.headers.get(name, "identity").lower() != "identity":
-            raise Problem("unsupported-encoding")
+        encoding = request.headers.get(name, "identity")
+        if encoding.lower() != "identity":
+            raise Problem("unsupported-encoding", reason=f"{name} is {shown(encoding)}")
 
 
-def too_large(limit: int) -> Problem:
+def too_large(limit: int, length: int | None = None) -> Problem:
     """Return the problem for a body longer than `limit` bytes."""
-    return Problem("body-too-large", reason=f"at most {limit} bytes are accepted")
+    sent = "the body is longer" if length is None else f"the body has {length} bytes"
+    return Problem("body-too-large", reason=f"{sent}: at most {limit} bytes are accepted")
 
 
 class _Body:

@@ -12,8 +12,25 @@ Natural = Annotated[int, Field(ge=0, lt=1 << 63)]
 Token = Annotated[int, Field(ge=0, lt=1 << 63)]
 BlockSize = Annotated[int, Field(ge=1, lt=1 << 24)]
 Text = Annotated[str, StringConstraints(max_length=1024)]
-Hex64 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-Hex16 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
+
+_HEX64, _HEX16 = r"^[0-9a-f]{64}$", r"^[0-9a-f]{16}$"
+_ONE_ENGINE, _ENGINE_LIST = r"^[^,]*$", r"^[^,]*(,[^,]*){0,15}$"
+_PATH = f"^({'|'.join(PATHS)})$"
+
+PATTERNS = {
+    _HEX64: "64 hex digits in lower case",
+    _HEX16: "16 hex digits in lower case",
+    _ONE_ENGINE: "one engine, such as sglang@0.5.23",
+    _ENGINE_LIST: "at most 16 engines, as in sglang@0.5.23,vllm",
+    _PATH: f"one of {', '.join(PATHS)}",
+}
+"""What each pattern means, for the caller."""
+
+Hex64 = Annotated[str, StringConstraints(pattern=_HEX64)]
+Hex16 = Annotated[str, StringConstraints(pattern=_HEX16)]
+EngineName = Annotated[str, StringConstraints(max_length=64, pattern=_ONE_ENGINE)]
+# At most 16 names, because each is spelled for every item of the body.
+EngineNames = Annotated[str, StringConstraints(max_length=1024, pattern=_ENGINE_LIST)]
 
 RECIPE: Any = Field(
     default=None,
@@ -31,7 +48,7 @@ class RequestModel(BaseModel):
 RequestPath = Annotated[
     str | None,
     Field(
-        pattern=f"^({'|'.join(PATHS)})$",
+        pattern=_PATH,
         description="The path that the request is for, which says how an engine reads it. Without "
         "it, a request with `messages` is a chat, one with `prompt` a completion, one with `input` "
         "a Responses request, any other native.",

@@ -9,7 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from mmhash_service.problems.problem import InvalidPart
+from mmhash_service.bodies.types import PATTERNS
+from mmhash_service.problems.problem import InvalidPart, shown
 
 # More errors would help nobody, and each takes time.
 MAX_PARTS = 20
@@ -23,11 +24,19 @@ _MISSING = "missing"
 # Types whose message contains only the schema, and types with a message of ours.
 _REASONS = {
     _MISSING: "is missing",
-    "json_invalid": "is not JSON",
     "string_unicode": "is not valid Unicode text",
     "too_long": "has more entries than the schema allows",
-    "value_error": "is not allowed",
 }
+
+_ENGLISH = {
+    "Input should be": "is not",
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+    "String should have": "does not have",
+}
+
+# What callers write for a name of ours, where the spelling is too different to be recognised.
+_OTHER_NAMES = {"token_ids": "input_ids", "prompt_token_ids": "input_ids"}
 
 
 def invalid_members(error: ValidationError, model: type[BaseModel]) -> list[InvalidPart]:
@@ -44,7 +53,7 @@ def invalid_members(error: ValidationError, model: type[BaseModel]) -> list[Inva
 
 
 def invalid_parameters(error: ValidationError, model: type[BaseModel]) -> list[InvalidPart]:
-    """Return the invalid parameters of a query; an unknown parameter is not named."""
+    """Return the invalid parameters of a query."""
     names = _names(model)
     parts = []
     for entry in _entries(error):
@@ -55,21 +64,42 @@ def invalid_parameters(error: ValidationError, model: type[BaseModel]) -> list[I
 
 
 def _entries(error: ValidationError) -> list[Any]:
-    entries = error.errors(include_url=False, include_context=False, include_input=False)
-    return entries[:MAX_PARTS]
+    return error.errors(include_url=False)[:MAX_PARTS]
 
 
 def _reason(entry: Any, known: Iterable[str], kind: str) -> str:
-    if entry["type"] == _UNKNOWN:
-        return unknown_name(str(entry["loc"][-1]), known, kind)
-    return _REASONS.get(entry["type"]) or str(entry["msg"])
+    match entry["type"]:
+        case "extra_forbidden":
+            return unknown_name(str(entry["loc"][-1]), known, kind)
+        case "json_invalid":
+            return f"the body is not JSON: {entry['ctx']['error']}"
+    return reason_of(entry)
+
+
+def reason_of(entry: Any) -> str:
+    """Return the value of an error of a model, and what the model expects."""
+    text = _REASONS.get(entry["type"])
+    if text is not None:
+        return text
+    expected = PATTERNS.get(entry.get("ctx", {}).get("pattern"))
+    message = f"is not {expected}" if expected else str(entry["msg"])
+    for schema, english in _ENGLISH.items():
+        message = message.replace(schema, english, 1)
+    return f"{shown(entry['input'])} {message}"
 
 
 def unknown_name(name: str, known: Iterable[str], kind: str) -> str:
-    """Return why a name is refused, and the name that was probably meant."""
+    """Return why a name is refused, and the name that was probably meant, or those there are."""
+    known = sorted(known)
     close = get_close_matches(name[:_MAX_NAME], known, n=1)
-    meant = f": did you mean {close[0]!r}?" if close else ""
-    return f"there is no {kind} {name[:_MAX_NAME]!r}{meant}"
+    other = _OTHER_NAMES.get(name)
+    meant = other if other in known else next(iter(close), None)
+    unknown = f"there is no {kind} {name[:_MAX_NAME]!r}"
+    if meant is not None:
+        return f"{unknown}: did you mean {meant!r}?"
+    if kind == "member":  # those of inner objects are among the known
+        return unknown
+    return f"{unknown}: take one of {', '.join(known)}" if known else f"{unknown}, nor any other"
 
 
 def _steps(entry: Any, names: frozenset[str]) -> Iterator[str | int]:

@@ -55,7 +55,8 @@ def decode_image(
     except (CostlyError, MemoryError) as error:
         return _refused("costly-media", error)
     except UnidentifiedImageError as error:
-        return _refused("unsupported-media-type", error)
+        reason = f"the {len(body)} bytes are no file in {', '.join(FORMATS)}"
+        return Refused("unsupported-media-type", repr(error)[:200], reason)
     except (InputTypeError, *DAMAGE) as error:
         return _refused("damaged-media", error)
 
@@ -80,7 +81,10 @@ def _check_frames(image: Image.Image, nbytes: int, max_pixels: int, grow: Grow) 
         count += 1
         pixels += _pixels(image, nbytes)
         if pixels > max_pixels:
-            raise LimitError(f"the image has more than {max_pixels} pixels, all frames together")
+            raise LimitError(
+                f"the image has {pixels} pixels in {count} frames or more; at most {max_pixels} are"
+                " decoded"
+            )
         if count > MAX_FRAMES:
             raise LimitError(f"the image has more than {MAX_FRAMES} frames")
         grow(count, pixels)

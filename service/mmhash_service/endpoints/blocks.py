@@ -9,8 +9,8 @@ from mmhash_service.endpoints import examples
 from mmhash_service.endpoints.long_response import LongResponse
 from mmhash_service.endpoints.openapi import json_body
 from mmhash_service.endpoints.schemas.prompts import BlocksAnswer, BlocksBody
-from mmhash_service.endpoints.spans import item_span
-from mmhash_service.items.hashed import find_engine
+from mmhash_service.endpoints.spans import item_spans
+from mmhash_service.items.hashed import find_engine, require
 from mmhash_service.problems.problem import Problem
 from mmhash_service.resources import Resources
 from mmhash_service.settings import Settings
@@ -33,10 +33,11 @@ async def blocks(request: Request) -> Response:
 def _blocks(text: bytes, settings: Settings) -> str:
     body = parse_json(text, BlocksBody)
     requested = find_engine(body.engine, settings.engine_fallback)
+    require(requested.engine, "blocks")
     prompt = Prompt(
         body.input_ids,
         body.block_size,
-        [item_span(span) for span in body.spans],
+        item_spans(body.spans),
         cache_salt=body.cache_salt,
         extra_key=body.extra_key,
         options=body.block_options,

@@ -19,7 +19,7 @@ from mmhash_service.items.npy import NpyReader
 from mmhash_service.items.readers import PixelsReader, Reader, StreamReader
 from mmhash_service.items.safetensors import SafetensorsReader
 from mmhash_service.items.schema import HashBody, HashQuery
-from mmhash_service.problems.problem import Problem
+from mmhash_service.problems.problem import Problem, shown
 
 _BINARY = {"type": "string", "format": "binary"}
 
@@ -36,10 +36,10 @@ class BodyType(NamedTuple):
 
 def find_body_type(content_type: str) -> BodyType:
     """Return the table's entry for a Content-Type."""
-    main, sub = parse_media_type(content_type)
+    main, sub = parse_media_type(content_type) or ("", "")
     body_type = BODY_TYPES.get(f"{main}/{sub}") or BODY_TYPES.get(f"{main}/*")
     if body_type is None:
-        raise unsupported_type(content_type)
+        raise unsupported_type(content_type, ", ".join(BODY_TYPES))
     return body_type
 
 
@@ -54,7 +54,10 @@ def open_body(
     if query.dtype is None and query.shape is None:
         return body_type.open(context, content_type, None)
     if not body_type.may_be_tensor:
-        reason = "with dtype and shape the Content-Type is application/octet-stream"
+        reason = (
+            f"with dtype and shape the Content-Type is application/octet-stream, not"
+            f" {shown(content_type)}"
+        )
         raise Problem("invalid-tensor", reason=reason)
     return _open_tensor(context, query, length)
 
@@ -62,38 +65,42 @@ def open_body(
 def _open_part(context: RequestContext, content_type: str, name: str) -> Reader:
     body_type = find_body_type(content_type)
     if not body_type.may_be_part:
-        raise unsupported_type(content_type)
+        raise unsupported_type(content_type, "a body of its own for it")
     return body_type.open(context, content_type, name)
 
 
-def _open_bytes(context: RequestContext, _content_type: str, name: str | None) -> Reader:
-    _refuse_decoding(context)
+def _open_bytes(context: RequestContext, content_type: str, name: str | None) -> Reader:
+    _refuse_decoding(context, content_type)
     return StreamReader(context, name)
 
 
-def _refuse_decoding(context: RequestContext) -> None:
+def _refuse_decoding(context: RequestContext, content_type: str) -> None:
     if context.pixels:
-        raise Problem("invalid-query", reason="with of=pixels the Content-Type is image/*")
+        reason = f"with of=pixels the Content-Type is image/*, not {shown(content_type)}"
+        raise Problem("invalid-query", reason=reason)
 
 
 def _open_tensor(context: RequestContext, query: HashQuery, length: int | None) -> Reader:
-    _refuse_decoding(context)
+    _refuse_decoding(context, "application/octet-stream")
     if query.dtype is None or query.shape is None:
-        raise Problem("invalid-tensor", reason="a tensor needs both dtype and shape")
+        given = f"shape={query.shape!r}" if query.dtype is None else f"dtype={query.dtype!r}"
+        reason = f"a tensor needs both dtype and shape: there is only {given[:100]}"
+        raise Problem("invalid-tensor", reason=reason)
     dtype, shape = parse_dtype(query.dtype), parse_shape(query.shape)
     if length is not None:
         check_length(dtype, shape, length)
     return StreamReader(context, None, (dtype, shape))
 
 
-def _open_image(context: RequestContext, _content_type: str, name: str | None) -> Reader:
+def _open_image(context: RequestContext, content_type: str, name: str | None) -> Reader:
     if context.pixels:
         return PixelsReader(context, name)
+    _refuse_decoding(context, content_type)
     return StreamReader(context, name, is_media=True)
 
 
-def _open_clip(context: RequestContext, _content_type: str, name: str | None) -> Reader:
-    _refuse_decoding(context)
+def _open_clip(context: RequestContext, content_type: str, name: str | None) -> Reader:
+    _refuse_decoding(context, content_type)
     return StreamReader(context, name, is_media=True)
 
 
@@ -101,8 +108,8 @@ def _open_safetensors(context: RequestContext, _content_type: str, _name: str | 
     return SafetensorsReader(context)
 
 
-def _open_npy(context: RequestContext, _content_type: str, name: str | None) -> Reader:
-    _refuse_decoding(context)
+def _open_npy(context: RequestContext, content_type: str, name: str | None) -> Reader:
+    _refuse_decoding(context, content_type)
     return NpyReader(context, name)
 
 

@@ -8,8 +8,8 @@ from mmhash_service.endpoints import examples
 from mmhash_service.endpoints.long_response import LongResponse
 from mmhash_service.endpoints.openapi import json_body
 from mmhash_service.endpoints.schemas.prompts import PadAnswer, PadBody
-from mmhash_service.endpoints.spans import item_span
-from mmhash_service.items.hashed import find_engine
+from mmhash_service.endpoints.spans import item_spans
+from mmhash_service.items.hashed import find_engine, require
 from mmhash_service.problems.problem import Problem
 from mmhash_service.resources import Resources
 from mmhash_service.settings import Settings
@@ -30,12 +30,9 @@ async def pad(request: Request) -> Response:
 def _pad(text: bytes, settings: Settings) -> str:
     body = parse_json(text, PadBody)
     requested = find_engine(body.engine, settings.engine_fallback)
-    spans = [item_span(span) for span in body.spans]
-    pad_ids = requested.engine.pad
-    if pad_ids is None:
-        raise Problem("refused-by-engine", reason=f"{body.engine} pads no ids")
+    pad_ids = require(requested.engine, "pad")
     try:
-        padded = pad_ids(body.input_ids, spans, requested.version)
+        padded = pad_ids(body.input_ids, item_spans(body.spans), requested.version)
     except (InputError, LimitError) as error:
         raise Problem("refused-by-engine", reason=str(error)) from error
     return PadAnswer(input_ids=padded, recipe=requested.recipe).model_dump_json(exclude_none=True)

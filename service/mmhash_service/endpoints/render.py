@@ -19,6 +19,7 @@ from mmhash.prompts import Model, Plan
 from mmhash.prompts.members import read_object
 from mmhash.requests import Document, ShortText
 from mmhash_service.bodies.json_body import read_json
+from mmhash_service.bodies.validation import reason_of
 from mmhash_service.endpoints.long_response import LongResponse
 from mmhash_service.endpoints.openapi import json_body
 from mmhash_service.gateway.request import Naming, RoutedRequest, is_light, plan_for_workers
@@ -168,7 +169,9 @@ async def tokenize(request: Request) -> Response:
 
 async def _tokenize(call: _Call, document: Document) -> Any:
     if not {"prompt", "messages"} & document.members.keys():
-        raise RenderRefusal(400, "prompt or messages is required", "body.prompt")
+        given = ", ".join(map(repr, document.members)) or "no members"
+        message = f"prompt or messages is required, and the body has {given[:200]}"
+        raise RenderRefusal(400, message, "body.prompt")
     plan = await call.plan(document)
     tokens = plan.token_ids
     texts = None
@@ -291,13 +294,12 @@ def _read_sampling(document: Document) -> Sampling:
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(step) for step in ("body", *first["loc"]))
-        raise RenderRefusal(400, f"{name}: {first['msg']}", name) from error
+        raise RenderRefusal(400, f"{name}: {reason_of(first)}", name) from error
 
 
 def _error_of(problem: Problem) -> Response:
     spec = PROBLEMS[problem.name]
-    reasons = [problem.reason, *(part.reason for part in problem.parts)]
-    message = " ".join([spec.detail, *filter(None, reasons)])
+    message = " ".join(filter(None, [spec.detail, problem.reason]))
     # What only this server cannot do is no error of the request.
     statuses = {"unplannable-prompt": 501, "unplannable-item": 501, "invalid-json": 400}
     return _error(statuses.get(problem.name, spec.status), message)

@@ -12,7 +12,7 @@ import httpx
 
 import mmhash
 from mmhash_service.fetch.dialing import CheckedBackend, Resolve, resolve
-from mmhash_service.fetch.hosts import HostAllowlist
+from mmhash_service.fetch.hosts import HostAllowlist, origin_of
 from mmhash_service.fetch.remote import (
     PROBLEMS,
     Failed,
@@ -84,7 +84,8 @@ class Fetcher:
             raise
         except tuple(PROBLEMS) as error:
             result = problem_name(error)
-            raise Problem(result) from FetchFailure(url.host, error)
+            reason = f"the URL is of {origin_of(str(url))}"
+            raise Problem(result, reason=reason) from FetchFailure(url.host, error)
         finally:
             metrics.FETCHES.labels(result).inc()
 

@@ -25,6 +25,7 @@ _URL = re.compile(
     r"(?:http|https)://(?P<host>\[[^\]]*\]|[^/?#@:\[\]]+)(?::[1-9][0-9]{0,4})?(?:[/?#].*)?",
     re.ASCII | re.IGNORECASE,
 )
+_ORIGIN = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*:/{0,2})(?:[^/?#]*@)?([^/?#]*)")
 _AMBIGUOUS = re.compile(r"[\x00-\x20\x7f\\]")
 
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
@@ -63,7 +64,7 @@ class HostAllowlist:
         """Return the parsed URL without its fragment; raise a Problem if it is not allowed."""
         url = _parse_url(text)
         if not self.has(url):
-            raise Problem("url-off")
+            raise Problem("url-off", reason=f"{origin_of(text)} is not in url_hosts")
         return url
 
     def has(self, url: httpx.URL) -> bool:
@@ -75,15 +76,26 @@ def _parse_url(text: str) -> httpx.URL:
     is_long = len(text.encode(errors="replace")) > MAX_URL
     match = None if is_long or _AMBIGUOUS.search(text) else _URL.fullmatch(text)
     if match is None:
-        raise Problem("invalid-url")
+        raise _invalid(text)
     try:
         url = httpx.URL(text).copy_with(fragment=None)
     except (httpx.InvalidURL, ValueError) as error:
-        raise Problem("invalid-url") from error
+        raise _invalid(text) from error
     host = url.raw_host.decode()
     if not is_host(host) or not _is_plain(match["host"], host):
-        raise Problem("invalid-url")
+        raise _invalid(text)
     return url
+
+
+def _invalid(text: str) -> Problem:
+    reason = f"the URL of {origin_of(text)} is not http(s)://host/path in its normal form"
+    return Problem("invalid-url", reason=reason)
+
+
+def origin_of(text: str) -> str:
+    """Return scheme and host of a URL for an error: its user, path and query may be secret."""
+    match = _ORIGIN.match(text)
+    return "no scheme" if match is None else repr((match[1] + match[2])[:80])
 
 
 def _is_plain(spelled: str, host: str) -> bool:

@@ -29,13 +29,14 @@ def open_file(url: str, root: Path | None, max_bytes: int) -> tuple[FileIO, int]
     """Return the file that the URL names, and its length; run this in a thread."""
     match = _URL.fullmatch(url) if len(url) <= MAX_URL else None
     if match is None:
-        raise Problem("invalid-url")
+        reason = "a file: URL is file:///, and a path without query, space or backslash"
+        raise Problem("invalid-url", reason=reason)
     if root is None:
-        raise Problem("url-off")
+        raise Problem("url-off", reason="the URL is of file:, and file_root is not set")
     # Decode only once: a doubly encoded path names a file with a percent sign.
     path = PurePosixPath(os.fsdecode(unquote_to_bytes(match["path"])))
     if ".." in path.parts or not path.is_relative_to(root.absolute()):
-        raise Problem("url-off")
+        raise Problem("url-off", reason="the file: URL is not below file_root")
     try:
         descriptor = _open_below(root, path.relative_to(root.absolute()).parts)
     except (OSError, ValueError) as error:  # ValueError: NUL in a name

@@ -38,7 +38,7 @@ from mmhash_service.plan.media import (
 )
 from mmhash_service.plan.request import open_document, open_to_plan, plan_opened
 from mmhash_service.plan.sizes import ask_processor, questions_of
-from mmhash_service.problems.problem import Problem
+from mmhash_service.problems.problem import InvalidPart, Problem
 from mmhash_service.settings import Settings
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _read(
             short.text, lambda _tags: frozenset(), refuse=False, path=path
         )
     except RequestRefusedError as refused:
-        raise Problem(str(refused)) from refused
+        raise Problem(str(refused), reason=refused.reason) from refused
     if pieces is not None:
         short = ShortText(short.restore(b"".join(pieces)))
     if not is_prompt:
@@ -265,7 +265,8 @@ class _Steps(NamedTuple):
         opened = open_to_plan(self.model, self.context.engines[0], self.request.document)
         for source in opened.sources:
             if source.modality != "image" or (source.is_remote and not self.fetches):
-                raise Problem("unplannable-item")
+                reason = "only the sizes of images are read, of URLs only if they are fetched"
+                raise Problem("unplannable-item", [InvalidPart(reason, pointer=source.pointer)])
         return opened
 
     def open_and_begin(self) -> _Begun:

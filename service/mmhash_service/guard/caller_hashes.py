@@ -48,7 +48,11 @@ _ENCODER = Encoder()
 
 
 class RequestRefusedError(Exception):
-    """The body must not be forwarded; the argument is the name of the problem."""
+    """The body must not be forwarded: the name of the problem, and the reason for the caller."""
+
+    def __init__(self, problem: str, reason: str | None = None) -> None:
+        super().__init__(problem)
+        self.reason = reason
 
 
 def strip_unverified_hashes(
@@ -128,7 +132,9 @@ def check_form(body: bytes, content_type: str) -> None:
     if charsets > 1 or (charsets == 1 and _CHARSET.search(content_type) is None):
         raise RequestRefusedError("unsupported-encoding")
     if may_have(body, _PEERS):
-        raise RequestRefusedError("named-peer")
+        names = [name.decode() for name in sorted(_PEERS) if b'"%b"' % name in body]
+        reason = f"a part has {' and '.join(names) or 'an escaped name'}: send JSON, not a form"
+        raise RequestRefusedError("named-peer", reason)
 
 
 def _has_twins(text: bytes, encoded: bytes) -> bool:

@@ -30,7 +30,7 @@ from mmhash_service.guard.caller_hashes import (
     strip_unverified_hashes,
 )
 from mmhash_service.guard.settings import TENANT_BY_HEADER, GuardSettings
-from mmhash_service.limits.text import MAX_VALUES, has_duplicates
+from mmhash_service.limits.text import MAX_VALUES, repeated_header
 from mmhash_service.problems.problem import ProblemSpec
 
 logger = logging.getLogger(__name__)
@@ -127,7 +127,7 @@ class Guard:
 
     async def _guard(self, scope: Scope, receive: Receive) -> tuple[Scope, Receive]:
         """Return the request to forward."""
-        if has_duplicates(scope["headers"]):
+        if repeated_header(scope["headers"]) is not None:
             raise RequestRefusedError("duplicate-header")
         scope = self._without_peer_headers(scope)
         messages = await self._read(receive)

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mmhash_service.bodies.reading import BODY_BYTES
 from mmhash_service.endpoints import probes
 from mmhash_service.http.problem_responses import problem_response
-from mmhash_service.limits.text import has_duplicates
+from mmhash_service.limits.text import repeated_header
 from mmhash_service.resources import Resources
 from mmhash_service.telemetry import ROUTE, metrics, tracing
 from mmhash_service.telemetry.tracing import ID_HEADER, id_of, request_id
@@ -52,8 +52,8 @@ class RequestMiddleware:
 
         path = scope["path"]
         app = self._app
-        if has_duplicates(scope["headers"]):  # refused before any header is used
-            app = problem_response("duplicate-header")
+        if (name := repeated_header(scope["headers"])) is not None:  # before any header is used
+            app = problem_response("duplicate-header", reason=f"{name} is repeated")
         if path in POLLED:
             await app(scope, receive, send_and_note)
             return

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mmhash_service.endpoints.schemas.server import ProblemAnswer, ProblemError
+from mmhash_service.endpoints.schemas.server import ProblemAnswer
 from mmhash_service.problems.catalogue import PROBLEMS
 from mmhash_service.problems.problem import InvalidPart, Problem
 from mmhash_service.telemetry import metrics
@@ -43,9 +43,7 @@ def problem_response(
     """Return the response for the problem, and count the problem."""
     problem = PROBLEMS[name]
     metrics.PROBLEMS.labels(name).inc()
-    answer = ProblemAnswer.model_validate(problem.document(name, reason))
-    if parts:
-        answer.errors = [ProblemError(**part._asdict()) for part in parts]
+    answer = ProblemAnswer.model_validate(problem.document(name, reason, parts))
     headers = headers or _HEADERS.get(name)
     return Response(
         answer.model_dump_json(exclude_none=True), problem.status, headers, media_type=MEDIA_TYPE

@@ -25,7 +25,7 @@ from mmhash_service.items.schema import HashQuery
 from mmhash_service.limits.capacity import Admission
 from mmhash_service.limits.threads import PromptPool, ThreadPool
 from mmhash_service.memo.memo import Memo
-from mmhash_service.problems.problem import Problem
+from mmhash_service.problems.problem import Problem, shown
 from mmhash_service.resources import Resources
 from mmhash_service.settings import Settings
 
@@ -68,7 +68,7 @@ def resolve_tenant(request: Request, settings: Settings) -> Tenant | None:
         return None
     secret = settings.tenants.get(name)
     if secret is None:
-        raise Problem("unknown-tenant")
+        raise Problem("unknown-tenant", reason=f"there is no tenant {shown(name)}")
     return Tenant(name, bytes.fromhex(secret.get_secret_value()))
 
 
@@ -77,7 +77,8 @@ def build_signer(settings: Settings, engines: tuple[str, ...], tenant: Tenant | 
     if not settings.tag_secrets:
         raise Problem("sign-off")
     if len(engines) != 1:
-        raise Problem("invalid-query", reason="with sign, engines names exactly one")
+        reason = f"with sign, engines names exactly one engine, not {len(engines)}"
+        raise Problem("invalid-query", reason=reason)
     secret = bytes.fromhex(settings.tag_secrets[0].get_secret_value())
     return Signer(engines[0], tenant.name if tenant else None, secret)
 

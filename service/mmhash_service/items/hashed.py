@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from mmhash import Digest
 from mmhash.engines import RequestFields
 from mmhash.engines.engine import Engine
-from mmhash.engines.registry import find
+from mmhash.engines.registry import ENGINES, find
 from mmhash.engines.releases import Fallback
 from mmhash.errors import InputError
 from mmhash.view import Kind
@@ -71,6 +71,20 @@ def find_engine(name: str, engine_fallback: Fallback | None) -> RequestedEngine:
         _logged.add(name)
         logger.warning("%s is not known: the recipe of %s is used instead", name, recipe)
     return RequestedEngine(name, engine, version, recipe)
+
+
+_FEATURES = {"annotate": "requests that are read here", "blocks": "block keys", "pad": "pad values"}
+"""What some engines lack, by the attribute that is then None."""
+
+
+def require(engine: Engine, feature: Literal["annotate", "blocks", "pad"]) -> Any:
+    """Return a feature of an engine; one that lacks it is refused."""
+    found = getattr(engine, feature)
+    if not found:
+        having = ", ".join(one.name for one in ENGINES if getattr(one, feature))
+        reason = f"{engine.name} has no {_FEATURES[feature]}: take one of {having}"
+        raise Problem("refused-by-engine", reason=reason)
+    return found
 
 
 MemoStatus = Literal["hit", "miss"]

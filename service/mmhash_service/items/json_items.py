@@ -7,17 +7,17 @@ import mmhash
 from mmhash import Digest
 from mmhash.cpu import hash_bytes
 from mmhash.errors import DeviceError, InputError, TransportError
+from mmhash.requests.media_text import decode_base64, decode_data_url, is_data_url
 from mmhash.transport import IpcTensor, SharedTensor
 from mmhash_service.bodies.json_body import JsonText, parse_json
-from mmhash_service.bodies.parsing import parse_base64, parse_dtype
-from mmhash_service.fetch.data import is_data_url, is_media_url, read_data_url
+from mmhash_service.bodies.parsing import parse_dtype, refusing_damage
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem
 from mmhash_service.items.readers import hash_pixels, hash_tensor, refuse_empty
 from mmhash_service.items.schema import HashBody, JsonItem
 from mmhash_service.items.urls import hash_url
 from mmhash_service.limits.threads import run_few
-from mmhash_service.problems.problem import Problem
+from mmhash_service.problems.problem import Problem, naming
 
 
 def hash_handle(context: RequestContext, item: JsonItem) -> list[HashedItem]:
@@ -58,6 +58,10 @@ def _parts(item: JsonItem, feature: Any) -> list[tuple[str | None, Any]]:
     except InputError as error:
         raise Problem("invalid-tensor", reason=str(error)) from error
     return [(item.part_name(number), part) for number, part in enumerate(parts)]
+
+
+# What a data: URL of a file begins with.
+_MEDIA = ("data:image/", "data:video/", "data:audio/")
 
 
 class Encoded(NamedTuple):
@@ -103,10 +107,12 @@ async def _finish(
 
     async def finish(index: int, pending: Encoded | RemoteItem) -> None:
         item = items[index]
-        if isinstance(pending, RemoteItem):
-            results[index] = await hash_url(context, item, pending.url)
-        else:
-            results[index] = [await hash_pixels(context, item.name, pending.body, pending.digest)]
+        with naming(pointer=_pointer(index, item)):
+            if isinstance(pending, RemoteItem):
+                results[index] = await hash_url(context, item, pending.url)
+            else:
+                hashed = await hash_pixels(context, item.name, pending.body, pending.digest)
+                results[index] = [hashed]
 
     await run_few(
         [
@@ -122,7 +128,17 @@ def hash_inline(context: RequestContext, items: list[JsonItem]) -> list[_Result]
     """Hash all items except images by their pixels and items at URLs; run this in a thread."""
     # Count before hashing: a thousand bundles of a thousand items would exhaust time and memory.
     context.admission.count_items(sum(map(_count_items, items)))
-    return [_hash_item(context, item) for item in items]
+    results = []
+    for number, item in enumerate(items):
+        with naming(pointer=_pointer(number, item)):
+            results.append(_hash_item(context, item))
+    return results
+
+
+def _pointer(number: int, item: JsonItem) -> str:
+    """Return the place of an item's content, or of the item, as a JSON pointer (RFC 6901)."""
+    name = "data" if item.data is not None else "url" if item.url is not None else ""
+    return f"/items/{number}/{name}".rstrip("/")
 
 
 def _count_items(item: JsonItem) -> int:
@@ -134,12 +150,15 @@ def _count_items(item: JsonItem) -> int:
 
 def _content_of(item: JsonItem) -> bytearray:
     """Return the content of an item with `data` or a data: URL."""
-    return parse_base64(item.data) if item.data is not None else read_data_url(item.url or "")
+    with refusing_damage():
+        return decode_data_url(item.url or "") if item.data is None else decode_base64(item.data)
 
 
 def _hash_item(context: RequestContext, item: JsonItem) -> _Result:
-    if [item.data, item.url, item.shm, item.cuda_ipc].count(None) != 3:
-        reason = "an item has exactly one of data, url, shm and cuda_ipc"
+    contents = ("data", "url", "shm", "cuda_ipc")
+    given = [name for name in contents if getattr(item, name) is not None]
+    if len(given) != 1:
+        reason = f"an item has one of {', '.join(contents)}, not {' and '.join(given) or 'none'}"
         raise Problem("invalid-json", reason=reason)
     if item.shm is not None or item.cuda_ipc is not None:
         return hash_handle(context, item)
@@ -153,17 +172,18 @@ def _check_fields(item: JsonItem) -> None:
     """Refuse an item that has another kind's fields, or lacks its own."""
     is_tensor = item.kind == "tensor"
     if (item.dtype is not None) != is_tensor or (item.shape is not None) != is_tensor:
-        reason = "a tensor has a dtype and a shape, and no other item has them"
+        reason = f"a tensor has a dtype and a shape, and no other item; this is of kind {item.kind}"
         raise Problem("invalid-tensor", reason=reason)
     if not is_tensor and (item.grids is not None or item.counts is not None):
-        raise Problem("invalid-tensor", reason="only a tensor has grids or counts")
+        reason = f"only a tensor has grids or counts, and this is of kind {item.kind}"
+        raise Problem("invalid-tensor", reason=reason)
 
 
 def _hash_content(context: RequestContext, item: JsonItem, content: bytearray) -> _Result:
     if item.dtype is not None and item.shape is not None:
         return hash_tensor(context, item, parse_dtype(item.dtype), tuple(item.shape), content)
     body = memoryview(content)
-    if item.kind != "bytes" or (item.url is not None and is_media_url(item.url)):
+    if item.kind != "bytes" or (item.url is not None and item.url.lower().startswith(_MEDIA)):
         refuse_empty(len(content))
     if item.kind == "image":
         return Encoded(body, hash_bytes(body, "blake3"))

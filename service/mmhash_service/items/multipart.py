@@ -10,7 +10,7 @@ from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem
 from mmhash_service.items.readers import Reader
 from mmhash_service.limits.threads import end_turn
-from mmhash_service.problems.problem import Problem
+from mmhash_service.problems.problem import Problem, naming, shown
 
 OpenPart = Callable[[str, str], Reader]
 """Returns the reader for a part with this Content-Type and name."""
@@ -31,7 +31,7 @@ class MultipartReader:
     def __init__(self, context: RequestContext, content_type: str, open_part: OpenPart) -> None:
         self._count_items = context.admission.count_items
         self._open_part = open_part
-        self._parts: list[Reader] = []
+        self._parts: list[tuple[str, Reader]] = []
         self._headers: dict[bytes, bytes] = {}
         self._field = self._value = b""
         self._has_begun = self._has_ended = False
@@ -60,15 +60,16 @@ class MultipartReader:
         try:
             self._parser.write(content)
         except FormParserError as error:
-            raise Problem("damaged-multipart") from error
+            raise Problem("damaged-multipart", reason=str(error)[:100]) from error
 
     async def finish(self) -> list[HashedItem]:
         """Return the items of all parts, in order."""
         if not self._has_ended:
-            raise Problem("damaged-multipart")
+            raise Problem("damaged-multipart", reason="the body ends before its last boundary")
         items: list[HashedItem] = []
-        for count, part in enumerate(self._parts, 1):
-            items += await part.finish()
+        for count, (name, part) in enumerate(self._parts, 1):
+            with naming(part=name):
+                items += await part.finish()
             await end_turn(count)
         return items
 
@@ -86,25 +87,30 @@ class MultipartReader:
     def _end_header(self) -> None:
         name = self._field.lower()
         if name in self._headers:
-            raise Problem("duplicate-header")
+            reason = f"a part repeats {shown(name.decode('latin-1'))}"
+            raise Problem("duplicate-header", reason=reason)
         self._headers[name] = self._value
         self._field = self._value = b""
 
     def _end_headers(self) -> None:
         if not _is_unencoded(self._headers):
-            raise Problem("unsupported-encoding")
+            reason = "a part has a Content-Encoding or a Transfer-Encoding that changes bytes"
+            raise Problem("unsupported-encoding", reason=reason)
         kind, options = parse_options_header(self._headers.get(b"content-disposition", b""))
         name = options.get(b"filename") or options.get(b"name")
         if kind != b"form-data" or name is None:
-            raise Problem("damaged-multipart")
+            reason = 'a part has no Content-Disposition such as form-data; name="photo"'
+            raise Problem("damaged-multipart", reason=reason)
         content_type = self._headers.get(b"content-type", b"").decode("latin-1")
-        self._parts.append(
-            self._open_part(content_type or _DEFAULT_CONTENT_TYPE, name.decode(errors="replace"))
-        )
+        part_name = name.decode(errors="replace")
+        with naming(part=part_name):
+            reader = self._open_part(content_type or _DEFAULT_CONTENT_TYPE, part_name)
+        self._parts.append((part_name, reader))
 
     def _on_data(self, data: bytes, start: int, end: int) -> None:
-        # A view, to avoid copying the content.
-        self._parts[-1].take(memoryview(data)[start:end])
+        name, reader = self._parts[-1]
+        with naming(part=name):
+            reader.take(memoryview(data)[start:end])  # a view, to avoid copying the content
 
     def _end(self) -> None:
         self._has_ended = True
@@ -121,9 +127,11 @@ def _is_unencoded(headers: dict[bytes, bytes]) -> bool:
 
 def _boundary(content_type: str) -> bytes:
     if len(content_type) > _MAX_CONTENT_TYPE:
-        raise Problem("damaged-multipart")
+        reason = f"the Content-Type has more than {_MAX_CONTENT_TYPE} bytes"
+        raise Problem("damaged-multipart", reason=reason)
     _, options = parse_options_header(content_type)
     boundary: bytes = options.get(b"boundary", b"")
     if not 1 <= len(boundary) <= 70:  # RFC 2046
-        raise Problem("damaged-multipart")
+        reason = f"the boundary in the Content-Type has {len(boundary)} bytes, not 1 to 70"
+        raise Problem("damaged-multipart", reason=reason)
     return boundary

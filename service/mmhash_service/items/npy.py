@@ -54,7 +54,7 @@ class NpyReader:
 def header_length(start: bytearray) -> int | None:
     """Return the length of the header with its prefix, or None if `start` is too short to tell."""
     if start[: len(_MAGIC)] != _MAGIC[: len(start)]:
-        raise _invalid("begins with other bytes")
+        raise _invalid(f"begins with {bytes(start[:6])!r}, not {_MAGIC!r}")
     version, rest = bytes(start[6:8]), start[8:]
     if len(version) < 2:
         return None
@@ -77,7 +77,8 @@ def parse_header(header: bytearray) -> tuple[str, tuple[int, ...]]:
     except Exception as error:  # numpy lets the errors of its parts through: TokenError, …
         raise _invalid("has a header that numpy cannot read") from error
     if dtype.name not in ITEM_SIZE or dtype.byteorder == ">":
-        raise _invalid(f"has elements {dtype.str[:32]!r}, which have no key")
+        kind = f"{dtype.name} ({dtype.str[:32]})"
+        raise _invalid(f"has elements of {kind}, which have no key: convert them, as to float32")
     if is_fortran:
         raise _invalid("is in Fortran order: save np.ascontiguousarray(array)")
     if len(shape) > MAX_DIMS or not all(type(size) is int and size >= 0 for size in shape):

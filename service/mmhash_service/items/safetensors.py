@@ -17,7 +17,7 @@ from mmhash_service.bodies.parsing import MAX_DIMS, count_strings
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem
 from mmhash_service.items.readers import AlignedHasher
-from mmhash_service.problems.problem import Problem
+from mmhash_service.problems.problem import Problem, shown
 
 if TYPE_CHECKING:
     from mmhash import Digest
@@ -82,8 +82,11 @@ class SafetensorsReader:
 
     async def finish(self) -> list[HashedItem]:
         """Return the items in the order of their bytes."""
-        if self._tensors is None or len(self._digests) != len(self._tensors):
-            raise Problem("damaged-safetensors")
+        if self._tensors is None:
+            raise _damaged("the body ends within its header")
+        if len(self._digests) != len(self._tensors):
+            name = self._tensors[len(self._digests)].name
+            raise _damaged(f"the body ends before the tensor {shown(name)} does")
         cost_us = _FRAME_US * len(self._tensors)
         return await self._context.work.run_sized(cost_us, self._items, self._tensors)
 
@@ -101,7 +104,8 @@ class SafetensorsReader:
             if self._header_length is None:
                 self._header_length = int.from_bytes(self._header, "little")
                 if not 2 <= self._header_length <= MAX_HEADER:
-                    raise Problem("damaged-safetensors")
+                    reason = f"the first 8 bytes say a header of {self._header_length} bytes"
+                    raise _damaged(f"{reason}, not 2 to {MAX_HEADER}")
                 self._header.clear()
             else:
                 self._tensors = parse_header(bytes(self._header), self._context.settings.max_items)
@@ -122,7 +126,7 @@ class SafetensorsReader:
     def _take_tensors(self, tensors: list[Tensor], piece: memoryview) -> None:
         while piece:
             if len(self._digests) == len(tensors):
-                raise Problem("damaged-safetensors")
+                raise _damaged("the body goes on after the last tensor")
             part, piece = piece[: self._missing], piece[self._missing :]
             self._hasher.update(part)
             self._missing -= len(part)
@@ -142,12 +146,13 @@ def parse_header(header: bytes, max_tensors: int) -> list[Tensor]:
         or header.count(b"{") + header.count(b"[") > 3 * (tensors + 1)
         or header.count(b",") > min(_MAX_COMMAS, 10 * (tensors + 1))
     ):
-        raise Problem("damaged-safetensors")
+        raise _damaged(f"the header is no object of at most {tensors} tensors")
     placed = sorted(_parse_entries(header, max_tensors), key=itemgetter(0))
     end = 0
     for (start, stop), tensor in placed:
         if start != end or stop - start != tensor.nbytes:
-            raise Problem("damaged-safetensors")
+            place = f"the tensor {shown(tensor.name)} is at {start} to {stop}"
+            raise _damaged(f"{place}, not at {end} to {end + tensor.nbytes}")
         end = stop
     return [tensor for _, tensor in placed]
 
@@ -160,29 +165,36 @@ def _parse_entries(header: bytes, max_tensors: int) -> list[tuple[tuple[int, int
         if (text := texts.pop("__metadata__", None)) is not None:
             strings += 1 + 2 * len(_METADATA.decode(text) or ())
         if len(texts) > max_tensors:
-            raise Problem("too-many-items")
+            reason = f"there are {len(texts)} tensors; at most {max_tensors} items are accepted"
+            raise Problem("too-many-items", reason=reason)
         entries = [_ENTRY.decode(text) for text in texts.values()]
     except PARSE_ERRORS as error:
-        raise Problem("damaged-safetensors") from error
+        raise _damaged("the header does not give each tensor dtype, shape, data_offsets") from error
     # Of two equal names, the parser keeps the last, and it skips unknown fields: both leave
     # strings.
     if count_strings(header) != strings + _STRINGS_OF_ENTRY * len(entries):
-        raise Problem("damaged-safetensors")
+        raise _damaged("the header has two tensors of one name, or a field that is not known")
     return [
         (entry.data_offsets, _tensor(name, entry))
         for name, entry in zip(texts, entries, strict=True)
     ]
 
 
+def _damaged(reason: str) -> Problem:
+    return Problem("damaged-safetensors", reason=reason)
+
+
 def _tensor(name: str, entry: _Entry) -> Tensor:
     shape = entry.shape
     if entry.dtype not in DTYPES:
-        raise Problem("invalid-tensor")
+        reason = f"the tensor {shown(name)} has the dtype {shown(entry.dtype)}"
+        raise Problem("invalid-tensor", reason=f"{reason}: known are {', '.join(DTYPES)}")
     if len(shape) > MAX_DIMS:
-        raise Problem("invalid-tensor")
+        reason = f"the tensor {shown(name)} has {len(shape)} dimensions, not at most {MAX_DIMS}"
+        raise Problem("invalid-tensor", reason=reason)
     if entry.dtype == "F4":  # the header counts elements of 4 bits; torch counts pairs of them
         if not shape or shape[-1] % 2:
-            raise Problem("damaged-safetensors")
+            raise _damaged(f"the tensor {shown(name)} of F4 has an odd last dimension")
         shape = (*shape[:-1], shape[-1] // 2)
     dtype = DTYPES[entry.dtype]
     return Tensor(name, dtype, shape, prod(shape) * ITEM_SIZE[dtype])

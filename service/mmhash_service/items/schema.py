@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from mmhash.digest import Algorithm
-from mmhash_service.bodies.types import Natural, RequestModel, Text
+from mmhash_service.bodies.types import EngineNames, Natural, RequestModel, Text
 
 
 class Query(BaseModel):
@@ -21,16 +21,12 @@ class Query(BaseModel):
     )
 
 
-# At most 16 names, because each is spelled for every item of the body.
-ENGINE_LIST = r"^[^,]*(,[^,]*){0,15}$"
-
-
 class HashQuery(Query):
     """The query of `POST /hash`."""
 
     dtype: str | None = None
     shape: str | None = None
-    engines: Annotated[str, Field(max_length=1024, pattern=ENGINE_LIST)] | None = None
+    engines: EngineNames | None = None
 
 
 class JsonItem(RequestModel):

@@ -32,7 +32,9 @@ class Admission:
         """Count items of the request; raise the problem `too-many-items` beyond the limit."""
         self._whole._items += items
         if self._whole._items > self._limits.max_items:
-            raise Problem("too-many-items", reason=f"at most {self._limits.max_items} items")
+            reason = f"there are {self._whole._items} items or more"
+            most = f"at most {self._limits.max_items} are accepted"
+            raise Problem("too-many-items", reason=f"{reason}; {most}")
 
     def count_decoded(self, nbytes: int, encoded_nbytes: int) -> None:
         """Count what a file decoded to; raise the problem `too-many-items` beyond the limit."""

@@ -24,10 +24,12 @@ SINGLE_VALUED = frozenset(
 )
 
 
-def has_duplicates(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Return True if a header that takes one value is repeated; names are in lower case."""
+def repeated_header(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """Return the name of a header that takes one value and is repeated; names are in lower case."""
     names = [name for name, _ in headers if name in SINGLE_VALUED]
-    return len(names) != len(set(names))
+    if len(names) == len(set(names)):
+        return None
+    return next(name for name in names if names.count(name) > 1).decode()
 
 
 # Long strings are cheap; numbers and names are not. While parsing this many values, the parser

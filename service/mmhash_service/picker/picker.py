@@ -25,7 +25,7 @@ from mmhash_service.http.middleware import is_authorized
 from mmhash_service.http.problem_responses import response_to
 from mmhash_service.items.context import resolve_tenant
 from mmhash_service.limits.capacity import Admission
-from mmhash_service.limits.text import has_duplicates
+from mmhash_service.limits.text import repeated_header
 from mmhash_service.picker import ext_proc_pb2 as envoy
 from mmhash_service.picker import messages
 from mmhash_service.picker.messages import Changes
@@ -152,8 +152,8 @@ class Picker:
         pseudo = {name: value for name, value in headers if name.startswith(b":")}
         headers = [header for header in headers if header[0] not in pseudo]
         request_id.set(id_of(headers).decode())
-        if has_duplicates(headers):
-            raise Problem("duplicate-header")
+        if (name := repeated_header(headers)) is not None:
+            raise Problem("duplicate-header", reason=f"{name} is repeated")
         path, _, query = pseudo.get(b":path", b"").partition(b"?")
         scope = {
             "type": "http",

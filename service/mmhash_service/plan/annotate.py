@@ -8,7 +8,7 @@ from mmhash.engines.engine import NativeFormat, NoFieldError
 from mmhash.errors import InputError
 from mmhash.requests import Document, EngineRequest, Place, RequestError, read_for
 from mmhash_service.items.context import RequestContext
-from mmhash_service.items.hashed import HashedItem, RequestedEngine, names_of
+from mmhash_service.items.hashed import HashedItem, RequestedEngine, names_of, require
 from mmhash_service.plan.media import Needs, Resolved, UrlTreatment
 from mmhash_service.problems.problem import InvalidPart, Problem
 
@@ -30,11 +30,13 @@ FindModel = Callable[[str], "Model | None"]
 
 def unreadable(error: RequestError) -> Problem:
     """Return the problem of a request that cannot be read."""
-    return Problem("invalid-json", [InvalidPart(error.reason, pointer=error.pointer)])
+    reason = error.reason if error.pointer else f"the body {error.reason}"
+    return Problem("invalid-json", [InvalidPart(reason, pointer=error.pointer)])
 
 
 def read_to_annotate(requested: RequestedEngine, document: Document) -> EngineRequest:
     """Return the request as an engine reads it; one that takes no hash is a problem."""
+    require(requested.engine, "annotate")
     if document.form == "completions":
         reason = "a completions request has no media: send it as it is, or a chat"
         raise Problem("no-field", reason=reason)
@@ -43,9 +45,10 @@ def read_to_annotate(requested: RequestedEngine, document: Document) -> EngineRe
     except RequestError as error:
         raise unreadable(error) from error
     except NoFieldError as error:
-        raise Problem("no-field") from error
+        raise Problem("no-field", reason=str(error)) from error
     if request.fields is None:
-        raise Problem("no-field")
+        asked = f"{requested.engine.name} {requested.version} takes no hash"
+        raise Problem("no-field", reason=f"{asked} in a request of the form {document.form}")
     return request
 
 

@@ -12,7 +12,7 @@ from mmhash.errors import InputError, LimitError
 from mmhash.prompts.file_names import FileNaming
 from mmhash.prompts.headers import ImageHeader, read_size
 from mmhash.requests import MediaSource
-from mmhash.requests.media_text import Base64Error, DataUrlError
+from mmhash_service.bodies.parsing import refusing_damage
 from mmhash_service.fetch.local import is_file_url
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem
@@ -27,7 +27,7 @@ from mmhash_service.items.schema import JsonItem
 from mmhash_service.items.urls import hash_url, key_by_url, read_content, read_url
 from mmhash_service.limits.threads import run_few
 from mmhash_service.memo.entries import Fetched
-from mmhash_service.problems.problem import Problem
+from mmhash_service.problems.problem import Problem, naming
 from mmhash_service.telemetry import tracing
 
 UrlTreatment = Literal["fetch", "url", "ignore"]
@@ -59,7 +59,7 @@ class ResolvedMedia(NamedTuple):
 
     item: HashedItem
     header: ImageHeader | None = None
-    """None if it was not needed, or cannot be read."""
+    """None if it was not needed."""
     sha256: bytes | None = None
     """Of media that was fetched for it."""
     engine_name: str | None = None
@@ -97,9 +97,10 @@ async def read_rest(context: RequestContext, found: Found, needs: Needs) -> Reso
 
     async def finish(source: MediaSource, pending: _Encoded | None) -> None:
         if pending is not None:
-            results[source] = await _finish(context, pending)
+            with naming(pointer=source.pointer):
+                results[source] = await _finish(context, pending)
             return
-        with context.admission.reserve() as admission:
+        with naming(pointer=source.pointer), context.admission.reserve() as admission:
             reserved = replace(context, admission=admission)
             results[source] = await _read_remote(reserved, source, needs)
 
@@ -121,7 +122,8 @@ def resolved_only(found: Found) -> Resolved:
 def read_inline(context: RequestContext, sources: Sequence[MediaSource], needs: Needs) -> Found:
     """Read the media in the request itself; run this in a thread."""
     if len(sources) > context.settings.max_items:
-        raise Problem("too-many-items")
+        most = f"at most {context.settings.max_items} are accepted"
+        raise Problem("too-many-items", reason=f"there are {len(sources)} items; {most}")
     return {
         source: None if source.is_remote else _read(context, source, needs)
         for source in dict.fromkeys(sources)
@@ -158,15 +160,18 @@ def remember(context: RequestContext, found: Found) -> None:
 
 
 def _digest_of(source: MediaSource, algorithm: Algorithm) -> Digest:
-    try:
+    with naming(pointer=source.pointer), refusing_damage():
         return source.digest(algorithm)
-    except Base64Error as error:
-        raise Problem("invalid-base64") from error
-    except DataUrlError as error:
-        raise Problem("invalid-url") from error
 
 
 def _read(context: RequestContext, source: MediaSource, needs: Needs) -> ResolvedMedia | _Encoded:
+    with naming(pointer=source.pointer):
+        return _read_content(context, source, needs)
+
+
+def _read_content(
+    context: RequestContext, source: MediaSource, needs: Needs
+) -> ResolvedMedia | _Encoded:
     is_image = source.modality == "image"
     is_pixels = context.pixels and is_image
     digest = _digest_of(source, "blake3" if is_pixels else context.algorithm)
@@ -190,11 +195,12 @@ def _hashed(
     return ResolvedMedia(item, header, engine_name=name)
 
 
-def _read_header(body: bytearray) -> ImageHeader | None:
+def _read_header(body: bytearray) -> ImageHeader:
     try:
         return read_size(body)
-    except (InputError, LimitError):
-        return None
+    except (InputError, LimitError) as error:
+        reason = f"the file has {len(body)} bytes, and {error}"
+        raise Problem("unplannable-item", reason=reason) from error
 
 
 async def _finish(context: RequestContext, encoded: _Encoded) -> ResolvedMedia:
@@ -287,7 +293,6 @@ class _RemoteImage:
     async def finish(self) -> tuple[ResolvedMedia, Digest]:
         """Return the image, and store its header by its digest."""
         resolved, digest = await self.measure()
-        if resolved.header is None:
-            raise Problem("unplannable-item")
-        self._context.memo.keep_header(self._context.space, digest, resolved.header)
+        if resolved.header is not None:
+            self._context.memo.keep_header(self._context.space, digest, resolved.header)
         return resolved, digest

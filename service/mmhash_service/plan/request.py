@@ -16,12 +16,12 @@ from mmhash.requests import (
 )
 from mmhash_service.bodies.parsing import refuse_many_values
 from mmhash_service.items.context import RequestContext
-from mmhash_service.items.hashed import RequestedEngine, describe
+from mmhash_service.items.hashed import RequestedEngine, describe, require
 from mmhash_service.plan.annotate import unreadable
 from mmhash_service.plan.media import PLAN_NEEDS, Resolved, ResolvedMedia, resolve
 from mmhash_service.plan.schema import PlanQuery
 from mmhash_service.plan.sizes import ask_processor, measure, unplanned
-from mmhash_service.problems.problem import Problem
+from mmhash_service.problems.problem import InvalidPart, Problem
 
 if TYPE_CHECKING:
     from mmhash.prompts import Model
@@ -46,8 +46,10 @@ async def plan_request(
     """Return the answer of `POST /plan`, as values that JSON has."""
     (requested,) = context.engines
     opened = await context.work.run(open_to_plan, model, requested, document)
-    if any(source.modality != "image" for source in opened.sources):
-        raise Problem("unplannable-item")
+    for source in opened.sources:
+        if source.modality != "image":
+            part = InvalidPart("only the sizes of images are read", pointer=source.pointer)
+            raise Problem("unplannable-item", [part])
     media = await resolve(context, opened.sources, PLAN_NEEDS)
     await ask_processor(context, opened, media)
     threads = context.prompts.for_size(document.text_size, len(media))
@@ -56,6 +58,7 @@ async def plan_request(
 
 def open_to_plan(model: "Model", requested: RequestedEngine, document: Document) -> OpenedPlan:
     """Read a request to plan; one that cannot be read is the problem `unplannable-prompt`."""
+    require(requested.engine, "annotate")
     try:
         return open_plan(model, requested.engine, requested.version, document)
     except RequestError as error:

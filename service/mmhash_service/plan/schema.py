@@ -9,12 +9,12 @@ from mmhash.engines.engine import BlockOptions
 from mmhash_service.bodies.types import (
     MAX_MODEL_NAME,
     BlockSize,
+    EngineName,
     RequestPath,
     Text,
 )
 from mmhash_service.items.schema import HashQuery
 
-_PLANNED = "vllm|sglang"
 ENGINE_NAME = "The engine, and its release if it is not the newest: sglang@0.5.23."
 
 BlockAlgorithm = Literal["sha256", "sha256_cbor", "xxhash", "xxhash_cbor"]
@@ -49,9 +49,7 @@ class PlanQuery(BlockFields):
     model: Annotated[str, Field(max_length=MAX_MODEL_NAME)] = Field(
         description="A name of the setting models."
     )
-    engine: Annotated[str, Field(max_length=64, pattern=rf"^({_PLANNED})(@.+)?$")] = Field(
-        description=ENGINE_NAME
-    )
+    engine: EngineName = Field(description=ENGINE_NAME)
     path: RequestPath = None
     algorithm: Algorithm = "blake3"
     of: Literal["bytes", "pixels"] = "bytes"

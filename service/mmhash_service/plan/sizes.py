@@ -13,15 +13,16 @@ from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import RequestedEngine
 from mmhash_service.limits.threads import run_few
 from mmhash_service.plan.media import Resolved, ResolvedMedia
-from mmhash_service.problems.problem import Problem
+from mmhash_service.problems.problem import InvalidPart, Problem, naming
 
 
 def unplanned(error: Exception) -> Problem:
     """Return the problem of a request that has no plan."""
     if isinstance(error, ProcessorError):
         return Problem("processor-unavailable")
-    reason = str(error) if isinstance(error, UnplannedError) else None
-    return Problem("unplannable-prompt", reason=reason)
+    if not isinstance(error, UnplannedError):
+        return Problem("unplannable-prompt")
+    return Problem("unplannable-prompt", [InvalidPart(str(error), pointer=error.pointer)])
 
 
 def measure(
@@ -29,9 +30,11 @@ def measure(
 ) -> dict[MediaSource, Media]:
     """Return the media of a request, with the sizes that its engine sees."""
     (requested,) = context.engines
-    return {
-        source: _measured(requested, opened.model_type, media[source]) for source in opened.sources
-    }
+    found = {}
+    for source in opened.sources:
+        with naming(pointer=source.pointer):
+            found[source] = _measured(requested, opened.model_type, media[source])
+    return found
 
 
 def questions_of(context: RequestContext, opened: OpenedPlan, media: Resolved) -> list[Question]:
@@ -73,14 +76,14 @@ def _ask_and_learn(processor: ModelProcessor, question: Question) -> bytes:
 
 
 def _measured(requested: RequestedEngine, model_type: str, resolved: ResolvedMedia) -> Media:
-    if resolved.header is None:
-        raise Problem("unplannable-item")
+    if resolved.header is None:  # of a video or audio clip
+        raise Problem("unplannable-item", reason="only the sizes of images are read")
     try:
         width, height = engine_size(
             resolved.header, requested.engine.name, requested.version, model_type=model_type
         )
     except InputError as error:
-        raise Problem("unplannable-item") from error
+        raise Problem("unplannable-item", reason=str(error)) from error
     item = resolved.item
     size = MediaSize(width=width, height=height)
     is_of_file = item.kind == "bytes" and item.digest.algorithm == "blake3"

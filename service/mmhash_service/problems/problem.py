@@ -1,10 +1,27 @@
 """The public part of a problem, and the exception that names it, for the service and the guard."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 # A reason may quote a value of the request.
 _MAX_REASON = 300
+
+# How much of a text of the request is quoted.
+_MAX_SHOWN = 64
+
+
+class InvalidPart(NamedTuple):
+    """An invalid part of a request: in its JSON body, its query, or its form."""
+
+    reason: str
+    pointer: str | None = None
+    parameter: str | None = None
+    part: str | None = None
+
+    def __str__(self) -> str:
+        place = self.pointer or self.parameter or self.part
+        return f"{place}: {self.reason}" if place else self.reason
 
 
 class ProblemSpec(NamedTuple):
@@ -14,7 +31,9 @@ class ProblemSpec(NamedTuple):
     title: str
     detail: str
 
-    def document(self, name: str, reason: str | None = None) -> dict[str, Any]:
+    def document(
+        self, name: str, reason: str | None = None, parts: Sequence[InvalidPart] = ()
+    ) -> dict[str, Any]:
         """Return the problem as a JSON document; OpenAI's clients read its member `error`."""
         kind = "invalid_request_error" if self.status < 500 else "server_error"
         message = self.detail if reason is None else f"{self.detail} Reason: {reason}."
@@ -23,22 +42,15 @@ class ProblemSpec(NamedTuple):
             **self._asdict(),
             **({} if reason is None else {"reason": reason}),
             "error": {"message": message, "type": kind, "code": name},
+            **({"errors": [part._asdict() for part in parts]} if parts else {}),
         }
-
-
-class InvalidPart(NamedTuple):
-    """An invalid part of a request: a place in its body, or a parameter of its query."""
-
-    reason: str
-    pointer: str | None = None
-    parameter: str | None = None
 
 
 class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
     """A request that cannot be answered, by its name in `catalogue.PROBLEMS`.
 
-    The parts contain only names from the schema. The reason may quote values of the caller's own
-    request, but no path, address or other caller's bytes.
+    The reason, or that of each part, says what was sent and what is expected. It may quote values
+    of the caller's own request, but no path, address or other caller's bytes.
     """
 
     def __init__(
@@ -47,6 +59,30 @@ class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
         super().__init__(name)
         self.name = name
         self.parts = parts
-        self.reason = None
-        if reason is not None:  # without lone surrogates, which JSON cannot represent
-            self.reason = reason[:_MAX_REASON].encode(errors="backslashreplace").decode()
+        self.reason = reason or "; ".join(map(str, parts)) or None
+        if self.reason is not None:  # without lone surrogates, which JSON cannot represent
+            self.reason = self.reason[:_MAX_REASON].encode(errors="backslashreplace").decode()
+
+
+@contextmanager
+def naming(*, pointer: str | None = None, part: str | None = None) -> Iterator[None]:
+    """Name the item of a list or form that a problem is about, if its place is known."""
+    try:
+        yield
+    except Problem as problem:
+        if problem.reason is None or problem.parts or (pointer is None and part is None):
+            raise
+        # A new one: several requests that wait for the same work may get the same problem.
+        named = InvalidPart(problem.reason, pointer=pointer, part=part)
+        raise Problem(problem.name, [named]) from problem.__cause__
+
+
+def shown(value: Any) -> str:
+    """Return a value of the request as a reason quotes it: a text or number, or the kind of it."""
+    if isinstance(value, (list, dict)):
+        return "a list" if isinstance(value, list) else "an object"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    text = value if isinstance(value, str) else str(value)
+    short = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+    return repr(short) if isinstance(value, str) else short

@@ -4,10 +4,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from mmhash.engines.registry import ENGINES
 from mmhash_service.bodies.types import (
     RECIPE,
     BlockSize,
+    EngineName,
     Hex16,
     Hex64,
     Natural,
@@ -20,16 +20,11 @@ from mmhash_service.endpoints.schemas.items import Item
 from mmhash_service.items.schema import HashQuery, Query
 from mmhash_service.plan.schema import ENGINE_NAME, BlockFields
 
-# Each endpoint accepts only the engines that support it.
-_WITH_BLOCKS = "|".join(engine.name for engine in ENGINES if engine.blocks)
-_WITH_PADS = "|".join(engine.name for engine in ENGINES if engine.pad)
-_ANNOTATED = "|".join(engine.name for engine in ENGINES if engine.annotate)
-
 
 class AnnotateQuery(Query):
     """The query of `POST /annotate`."""
 
-    engine: Annotated[str, Field(max_length=64, pattern=rf"^({_ANNOTATED})(@.+)?$")] = Field(
+    engine: EngineName = Field(
         description="The engine that receives the request, and its release if it is not the newest."
     )
     path: RequestPath = None
@@ -56,9 +51,7 @@ class Span(RequestModel):
 class PadBody(RequestModel):
     """The body of `POST /pad`."""
 
-    engine: Annotated[str, Field(max_length=64, pattern=rf"^({_WITH_PADS})(@.+)?$")] = Field(
-        description=ENGINE_NAME
-    )
+    engine: EngineName = Field(description=ENGINE_NAME)
     input_ids: Annotated[list[Token], Field(fail_fast=True)]
     spans: Annotated[list[Span], Field(fail_fast=True)]
 
@@ -66,9 +59,7 @@ class PadBody(RequestModel):
 class BlocksBody(RequestModel, BlockFields):
     """The body of `POST /blocks`."""
 
-    engine: Annotated[str, Field(max_length=64, pattern=rf"^({_WITH_BLOCKS})(@.+)?$")] = Field(
-        description=ENGINE_NAME
-    )
+    engine: EngineName = Field(description=ENGINE_NAME)
     input_ids: Annotated[list[Token], Field(fail_fast=True)]
     block_size: BlockSize = Field(
         description="The number of tokens that the engine hashes at once."

@@ -39,6 +39,7 @@ class ProblemError(BaseModel):
         default=None, description="The place in the JSON body, as a JSON pointer (RFC 6901)."
     )
     parameter: str | None = Field(default=None, description="The parameter of the query.")
+    part: str | None = Field(default=None, description="The name of the part of a form.")
     reason: str
 
 
@@ -58,7 +59,7 @@ class ProblemAnswer(BaseModel):
     status: int
     detail: str
     reason: str | None = Field(
-        default=None, description="What is wrong with this request, with its own values."
+        default=None, description="What was sent and what is expected, in all of the places."
     )
     error: OpenAIError
     errors: list[ProblemError] | None = Field(

@@ -137,9 +137,9 @@ def test_a_url_that_the_memo_knows_is_not_downloaded(
     [
         ({"model": "other"}, chat(), (422, "unknown-model")),
         ({"engine": "vllm@99.0.0"}, chat(), (422, "unknown-engine")),
-        ({"engine": "trtllm"}, chat(), (422, "invalid-query")),
+        ({"engine": "trtllm"}, chat(), (422, "refused-by-engine")),
         ({"block_size": "0"}, chat(), (422, "invalid-query")),
-        ({}, {"messages": []}, (422, "unplannable-prompt")),
+        ({}, {"messages": []}, (422, "invalid-json")),
         ({}, [], (422, "invalid-json")),
         ({}, chat("data:image/png;base64,AAAA"), (422, "unplannable-item")),
         ({}, chat("data:image/png;base64,A"), (422, "invalid-base64")),

@@ -40,7 +40,7 @@ def test_a_line_without_its_end_is_an_error(tmp_path: Path, text: str) -> None:
 def test_an_error_names_its_line(tmp_path: Path) -> None:
     file = tmp_path / "workers"
     file.write_text("# all\nhttp://a:1\nhttp://b:2,engine=vlm\n")
-    with pytest.raises(ValueError, match=r"workers, line 3: no engine 'vlm'"):
+    with pytest.raises(ValueError, match=r"workers, line 3: there is no engine 'vlm'"):
         read(worker_file=file)
     file.write_text("http://a:80\n\nhttp://A/,engine=vllm@0.32.0\n")
     with pytest.raises(ValueError, match=r"workers, line 3: a worker's URL is given twice"):

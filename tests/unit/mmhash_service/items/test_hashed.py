@@ -148,7 +148,7 @@ BLOCKS = {"engine": "vllm", "input_ids": IDS, "block_size": 8}
 @pytest.mark.parametrize(
     ("path", "body", "problem"),
     [
-        ("/pad", PAD | {"engine": "vllm"}, "invalid-json"),
+        ("/pad", PAD | {"engine": "vllm"}, "refused-by-engine"),
         ("/pad", PAD | {"engine": "sglang@9"}, "unknown-engine"),
         ("/pad", PAD | {"version": "0.5.23"}, "invalid-json"),
         ("/pad", PAD | {"input_ids": [0.5]}, "invalid-json"),
@@ -173,7 +173,7 @@ BLOCKS = {"engine": "vllm", "input_ids": IDS, "block_size": 8}
             BLOCKS | {"engine": "dynamo", "lora": "l", "lora_path": "p"},
             "refused-by-engine",
         ),
-        ("/blocks", BLOCKS | {"engine": "trtllm"}, "invalid-json"),
+        ("/blocks", BLOCKS | {"engine": "trtllm"}, "refused-by-engine"),
         ("/blocks", BLOCKS | {"engine": "dynamo", "input_ids": [2**32] * 8}, "refused-by-engine"),
     ],
 )
@@ -194,10 +194,11 @@ def test_an_unknown_release_is_answered_by_the_nearest_older(
             assert answer.json() == older | {"recipe": "vllm@0.33.0"}
         padded = client.post("/pad", json=PAD | {"engine": "sglang@0.6"}).json()
         params = {"engine": "vllm@0.34.0"}
-        annotated = client.post("/annotate", json={"messages": []}, params=params).json()
+        request = {"messages": [{"role": "user", "content": "Hi"}]}
+        annotated = client.post("/annotate", json=request, params=params).json()
         counted = client.get("/metrics").text
     assert padded == {"input_ids": IDS, "recipe": "sglang@0.5.23"}
-    assert annotated == {"request": {"messages": []}, "items": [], "recipe": "vllm@0.33.0"}
+    assert annotated == {"request": request, "items": [], "recipe": "vllm@0.33.0"}
     assert 'mmhash_engine_fallbacks_total{engine="vllm",recipe="vllm@0.33.0"}' in counted
     assert [record.message for record in caplog.records if "0.34.7" in record.message] == [
         "vllm@0.34.7 is not known: the recipe of vllm@0.33.0 is used instead"

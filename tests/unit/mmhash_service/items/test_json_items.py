@@ -84,9 +84,9 @@ def test_the_item_does_not_contradict_the_handle(local: httpx.Client, shared: Sh
 
 def test_a_wrong_handle_is_explained(local: httpx.Client, shared: SharedTensor) -> None:
     answer = post(local, shm=shared.handle() | {"host": "another"})
-    assert (
-        answer.json()["reason"] == "a handle of another host, or from before this host was booted"
-    )
+    (error,) = answer.json()["errors"]
+    reason = "a handle of another host, or from before this host was booted"
+    assert error == {"pointer": "/items/0", "reason": reason}
 
 
 def test_cuda_memory_has_a_switch_of_its_own(local: httpx.Client) -> None:

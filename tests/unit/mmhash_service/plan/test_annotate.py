@@ -128,7 +128,7 @@ def test_signed_hashes_bring_their_tags() -> None:
     ("query", "body", "problem"),
     [
         ("", chat(), (422, "invalid-query")),
-        ("engine=trtllm", chat(), (422, "invalid-query")),
+        ("engine=trtllm", chat(), (422, "refused-by-engine")),
         ("engine=vllm&engines=vllm", chat(), (422, "invalid-query")),
         ("engine=vllm@9.9", chat(), (422, "unknown-engine")),
         ("engine=sglang@0.5.19", chat(), (422, "no-field")),

@@ -4,8 +4,13 @@ import base64
 
 import pytest
 
-from mmhash_service.fetch.data import MAX_ESCAPES, is_data_url, read_data_url
-from mmhash_service.problems.problem import Problem
+from mmhash.requests.media_text import (
+    _MAX_ESCAPES,
+    Base64Error,
+    DataUrlError,
+    decode_data_url,
+    is_data_url,
+)
 
 
 @pytest.mark.parametrize(
@@ -28,33 +33,32 @@ from mmhash_service.problems.problem import Problem
 )
 def test_the_content_of_a_data_url(url: str, content: bytes) -> None:
     assert is_data_url(url)
-    assert read_data_url(url) == content
+    assert decode_data_url(url) == content
 
 
 @pytest.mark.parametrize(
-    ("url", "problem"),
+    ("url", "error"),
     [
-        ("data:", "invalid-url"),
-        ("data:;base64", "invalid-url"),
-        ("data:,a#b", "invalid-url"),
-        ("data:,ä", "invalid-url"),
-        ("data:," + "%41" * (MAX_ESCAPES + 1), "invalid-url"),
-        ("data:;base64,YQ", "invalid-base64"),
-        ("data:;base64,YQ= =", "invalid-base64"),
-        ("data:;base64,YW_-", "invalid-base64"),
-        ("data:;base64,%FFAAA", "invalid-base64"),
+        ("data:", DataUrlError),
+        ("data:;base64", DataUrlError),
+        ("data:,a#b", DataUrlError),
+        ("data:,ä", DataUrlError),
+        ("data:," + "%41" * (_MAX_ESCAPES + 1), DataUrlError),
+        ("data:;base64,YQ", Base64Error),
+        ("data:;base64,YQ= =", Base64Error),
+        ("data:;base64,YW_-", Base64Error),
+        ("data:;base64,%FFAAA", Base64Error),
     ],
 )
-def test_what_is_no_good_data_url(url: str, problem: str) -> None:
-    with pytest.raises(Problem) as refused:
-        read_data_url(url)
-    assert refused.value.name == problem
+def test_what_is_no_good_data_url(url: str, error: type[ValueError]) -> None:
+    with pytest.raises(error):
+        decode_data_url(url)
 
 
 def test_long_base64_with_an_escape_in_it() -> None:
     content = bytes(at % 251 for at in range(1_600_000))
     text = base64.b64encode(content).decode().replace("+", "%2B", 1)
-    assert read_data_url("data:;base64," + text) == content
+    assert decode_data_url("data:;base64," + text) == content
 
 
 @pytest.mark.parametrize("url", ["http://a/", "dat:,", "database:,", ""])
