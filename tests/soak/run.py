@@ -17,7 +17,7 @@ import httpx
 from tests.soak.measure import Usage, second_half, usage
 from tests.support.service import TIMEOUT_S, Service, count
 
-Verdict = Literal["right", "wrong", "lost", "broken", "cancelled"]
+Verdict = Literal["right", "wrong", "lost", "cancelled"]
 
 SLOTS = 8
 CANCELLED = 0.08
@@ -41,10 +41,6 @@ class Outcome(NamedTuple):
 
 class ResendError(Exception):
     """The service cannot answer for now: a client sends its request again."""
-
-
-class BrokenError(Exception):
-    """The reply began and did not end: what sent it was killed meanwhile."""
 
 
 class Question(NamedTuple):
@@ -100,8 +96,6 @@ class Load(ABC):
                 verdict, detail = "wrong", f"{answer!r:.300} is not {expected!r:.300}"
         except TimeoutError:
             verdict = "cancelled" if is_given_up else "lost"
-        except BrokenError as error:
-            verdict, detail = "broken", str(error)
         except httpx.HTTPError as error:
             verdict, detail = "lost", repr(error)
         return Outcome(kind, verdict, began, time.monotonic() - began, resent, detail)
