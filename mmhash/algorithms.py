@@ -81,7 +81,7 @@ DIGEST_SIZE: dict[str, int] = {name: spec.digest_size for name, spec in ALGORITH
 def check_algorithm(name: str) -> Algorithm:
     """Return `name` if the table has it; otherwise raise an error that lists the algorithms."""
     if not isinstance(name, str):
-        raise InputTypeError(f"an algorithm is a str, not {type(name).__name__}")
+        raise InputTypeError(f"an algorithm must be a str, not {type(name).__name__}")
     if name not in ALGORITHM_SPECS:
         raise InputValueError(
             f"unknown algorithm {name[:40]!r}: choose one of {', '.join(ALGORITHMS)}"

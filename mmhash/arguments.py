@@ -13,33 +13,33 @@ from mmhash.errors import InputTypeError, InputValueError, shown
 def check_int(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
     """Return an int within bounds. Accept numpy's integers; refuse bools."""
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise InputTypeError(f"{name} is an int, not {type(value).__name__}")
+        raise InputTypeError(f"{name} must be an int, not {type(value).__name__}")
     number = int(value)
     if least is not None and number < least:
-        raise InputValueError(f"{name} is at least {least}, not {shown(number)}")
+        raise InputValueError(f"{name} must be at least {least}, not {shown(number)}")
     if most is not None and number > most:
-        raise InputValueError(f"{name} is at most {most}, not {shown(number)}")
+        raise InputValueError(f"{name} must be at most {most}, not {shown(number)}")
     return number
 
 
 def check_bool(name: str, value: Any) -> bool:
     """Return a bool."""
     if not isinstance(value, bool):
-        raise InputTypeError(f"{name} is True or False, not {type(value).__name__}")
+        raise InputTypeError(f"{name} must be True or False, not {type(value).__name__}")
     return value
 
 
 def check_bytes(name: str, value: Any) -> bytes:
     """Return bytes."""
     if not isinstance(value, bytes):
-        raise InputTypeError(f"{name} is bytes, not {type(value).__name__}")
+        raise InputTypeError(f"{name} must be bytes, not {type(value).__name__}")
     return value
 
 
 def check_str(name: str, value: Any) -> str:
     """Return a str."""
     if not isinstance(value, str):
-        raise InputTypeError(f"{name} is a str, not {type(value).__name__}")
+        raise InputTypeError(f"{name} must be a str, not {type(value).__name__}")
     return value
 
 
@@ -55,45 +55,47 @@ def check_text(name: str, value: Any) -> str:
 def check_optional_text(name: str, value: Any) -> str | None:
     """Return a str that UTF-8 can encode, or None."""
     if value is not None and not isinstance(value, str):
-        raise InputTypeError(f"{name} is a str or None, not {type(value).__name__}")
+        raise InputTypeError(f"{name} must be a str or None, not {type(value).__name__}")
     return None if value is None else check_text(name, value)
 
 
 def check_seconds(name: str, value: Any, most: float = math.inf) -> float:
     """Return a number of seconds that is more than 0 and at most `most`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InputTypeError(f"{name} is a number of seconds, not {type(value).__name__}")
+        raise InputTypeError(f"{name} must be a number of seconds, not {type(value).__name__}")
     if not 0 < value <= most:  # NaN neither
         bounds = "more than 0" if most == math.inf else f"more than 0 and at most {most}"
         number = value if isinstance(value, float) else shown(value)
-        raise InputValueError(f"{name} is {bounds} seconds, not {number}")
+        raise InputValueError(f"{name} must be {bounds} seconds, not {number}")
     return value
 
 
 def check_number(name: str, value: Any) -> None:
     """Refuse anything but a finite number; numpy's are taken too."""
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise InputTypeError(f"{name} is a number, not {type(value).__name__}")
+        raise InputTypeError(f"{name} must be a number, not {type(value).__name__}")
     try:
         is_finite = math.isfinite(value)
     except OverflowError:  # an int that no float has
         is_finite = False
     if not is_finite:
-        raise InputValueError(f"{name} is a finite number")
+        raise InputValueError(f"{name} must be a finite number")
 
 
 def check_choice(name: str, value: Any, *choices: str) -> None:
     """Refuse a value that is none of the choices: a misspelt one would change keys."""
     if value not in choices:
         *others, last = choices
-        raise InputValueError(f"{name} is {', '.join(others)} or {last}, not {value!r}")
+        raise InputValueError(f"{name} must be {', '.join(others)} or {last}, not {value!r}")
 
 
 def header_value(name: str, value: Any) -> bytes:
     """Return the bytes of a header's value; refuse a text that would end it or that HTTP trims."""
     text = check_text(name, value)
     if not text:
-        raise InputValueError(f"{name} is empty")
+        raise InputValueError(f"{name} must not be empty")
     if text != text.strip() or any(ord(char) < 0x20 or char == "\x7f" for char in text):
-        raise InputValueError(f"{name} has a control character, or a space at its start or end")
+        raise InputValueError(
+            f"{name} must not have control characters, nor a space at its start or end"
+        )
     return text.encode()

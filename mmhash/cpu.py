@@ -73,7 +73,9 @@ class Hasher:
     ) -> None:
         if isinstance(data, str):
             if algorithm is not None:
-                raise InputTypeError("the first argument is the data, or the name of an algorithm")
+                raise InputTypeError(
+                    "the first argument must be the data or the name of an algorithm"
+                )
             algorithm, data = data, None
         self.name = check_algorithm("blake3" if algorithm is None else algorithm)
         self._threads = _check_threads(threads, 0)

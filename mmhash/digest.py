@@ -38,7 +38,7 @@ class Digest:
     def __post_init__(self) -> None:
         size = DIGEST_SIZE[check_algorithm(self.algorithm)]
         if not isinstance(self.bytes, bytes) or len(self.bytes) != size:
-            raise InputValueError(f"a {self.algorithm} digest is {size} bytes")
+            raise InputValueError(f"a {self.algorithm} digest must be {size} bytes")
 
     def hex(self) -> str:
         """Return the bytes as lower-case hex, as `b3sum` prints them."""
@@ -60,10 +60,12 @@ class Digest:
         'xxh3'
         """
         if not isinstance(text, str):
-            raise InputTypeError(f"a digest is parsed from a str, not from {type(text).__name__}")
+            raise InputTypeError(f"Digest.parse() takes a str, not {type(text).__name__}")
         match = _TEXT.fullmatch(text)
         if match is None:
-            raise InputValueError("a digest is written <algorithm>:<hex>, like blake3:af1349b9…")
+            raise InputValueError(
+                "a digest must have the form <algorithm>:<hex>, like blake3:af1349b9…"
+            )
         return cls.fromhex(match["hex"], algorithm=match["algorithm"])
 
     @classmethod
@@ -75,10 +77,12 @@ class Digest:
         """
         chosen = check_algorithm(algorithm)
         if not isinstance(text, str):
-            raise InputTypeError(f"hex digits are a str, not {type(text).__name__}")
+            raise InputTypeError(f"hex digits must be a str, not {type(text).__name__}")
         digits = 2 * DIGEST_SIZE[chosen]
         if len(text) != digits or _HEX.fullmatch(text) is None:
-            raise InputValueError(f"a {chosen} digest has {digits} hex digits, not {text[:80]!r}")
+            raise InputValueError(
+                f"a {chosen} digest must have {digits} hex digits, not {text[:80]!r}"
+            )
         return cls(chosen, builtins.bytes.fromhex(text))
 
     def __str__(self) -> str:

@@ -119,7 +119,7 @@ def _key_state(tenant: bytes | None) -> blake3:
 def tenant_key(tenant: bytes) -> bytes:
     """Derive the key that hashes a tenant's frames."""
     if not isinstance(tenant, bytes):
-        raise InputTypeError(f"tenant is bytes or None, not {type(tenant).__name__}")
+        raise InputTypeError(f"tenant must be bytes or None, not {type(tenant).__name__}")
     if len(tenant) != TENANT_SIZE:
-        raise InputValueError(f"tenant is {TENANT_SIZE} secret bytes, not {len(tenant)}")
+        raise InputValueError(f"tenant must be {TENANT_SIZE} secret bytes, not {len(tenant)}")
     return blake3(tenant, derive_key_context=TENANT_CONTEXT).digest()

@@ -109,7 +109,7 @@ def _bounds(length: int, grids: Any, counts: Any) -> Sequence[int]:
     if isinstance(counts, (int, np.integer)) and not isinstance(counts, bool):
         counts = _whole("counts", counts)
         if length > MAX_ITEMS:
-            raise InputValueError(f"a bundle has at most {MAX_ITEMS} items, not {length}")
+            raise InputValueError(f"a bundle must have at most {MAX_ITEMS} items, not {length}")
         if counts != length:
             raise InputValueError(f"counts says {shown(counts)} items, but there are {length} rows")
         return range(length + 1)
@@ -146,7 +146,9 @@ def _as_list(name: str, values: Any) -> list[Any]:
     if hasattr(type(values), "tolist"):
         values = values.tolist()
     if not isinstance(values, (list, tuple)):
-        raise InputTypeError(f"{name} is a list, an array or a tensor, not {type(values).__name__}")
+        raise InputTypeError(
+            f"{name} must be a list, an array or a tensor, not {type(values).__name__}"
+        )
     return list(values)
 
 
@@ -154,11 +156,11 @@ def _naturals(name: str, values: list[Any]) -> list[int]:
     numbers = values if {*map(type, values)} == {int} else [_whole(name, each) for each in values]
     if min(numbers, default=0) < 0:
         negative = next(number for number in numbers if number < 0)
-        raise InputValueError(f"{name} holds no negative numbers, but {shown(negative)}")
+        raise InputValueError(f"{name} must not hold negative numbers, such as {shown(negative)}")
     return numbers
 
 
 def _whole(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise InputTypeError(f"{name} holds whole numbers, not {type(value).__name__}")
+        raise InputTypeError(f"{name} must hold whole numbers, not {type(value).__name__}")
     return int(value)

@@ -57,7 +57,7 @@ def sign_tag(
     newest = _derive(secrets)[0]
     _check_key(key)
     if check_int("expires", expires, 0) > _MAX_EXPIRES:
-        raise InputValueError("expires is seconds since 1970, of 64 bits")
+        raise InputValueError("expires must be seconds since 1970, of 64 bits")
     head = _VERSION + newest.id + expires.to_bytes(8, "little") + key.bytes
     return urlsafe_b64encode(head + _mac(newest, head, _audience(engine, tenant))).decode()
 
@@ -118,16 +118,14 @@ def open_tag(
 
 def _derive(secrets: Sequence[bytes]) -> list[_Secret]:
     if not isinstance(secrets, (list, tuple)):
-        raise InputTypeError(
-            f"secrets is a list, and a secret is bytes: not {type(secrets).__name__}"
-        )
+        raise InputTypeError(f"secrets must be a list of bytes, not {type(secrets).__name__}")
     if not secrets:
-        raise InputValueError("give at least one secret: without one no tag is valid")
+        raise InputValueError("pass at least one secret: without a secret no tag is valid")
     for secret in secrets:
         if not isinstance(secret, bytes):
-            raise InputTypeError(f"a secret is bytes, not {type(secret).__name__}")
+            raise InputTypeError(f"a secret must be bytes, not {type(secret).__name__}")
         if len(secret) != SECRET_SIZE:
-            raise InputValueError(f"a secret is {SECRET_SIZE} bytes, not {len(secret)}")
+            raise InputValueError(f"a secret must be {SECRET_SIZE} bytes, not {len(secret)}")
     return [_derive_one(secret) for secret in secrets]
 
 
@@ -141,7 +139,9 @@ def _check_key(key: Digest) -> None:
     if not isinstance(key, Digest):
         raise InputTypeError(f"a tag vouches for a key, not for a {type(key).__name__}")
     if len(key.bytes) != _KEY_SIZE:
-        raise InputValueError(f"a key is {_KEY_SIZE} bytes: this is a digest of {len(key.bytes)}")
+        raise InputValueError(
+            f"a key must be {_KEY_SIZE} bytes: this is a digest of {len(key.bytes)}"
+        )
 
 
 def _audience(engine: str, tenant: str | None) -> bytes:
@@ -155,9 +155,9 @@ def _audience(engine: str, tenant: str | None) -> bytes:
         check_text("tenant", tenant)
     name = engine.partition("@")[0]
     if not name:
-        raise InputValueError("engine is a name such as vllm or sglang@0.5.23")
+        raise InputValueError("engine must be a name such as vllm or sglang@0.5.23")
     if tenant == "":
-        raise InputValueError("a tenant has a name: give None for no tenant")
+        raise InputValueError("a tenant's name must not be empty: pass None for no tenant")
     return field(name.encode()) + field((tenant or "").encode())
 
 

@@ -137,7 +137,7 @@ def _read_tenant(path: Path) -> bytes:
         return content
     if re.fullmatch(rb"[0-9a-fA-F]{%d}\r?\n?" % (2 * TENANT_SIZE), content):
         return bytes.fromhex(content.decode())
-    raise InputValueError(f"{path}: a tenant's secret is 32 bytes or 64 hex digits")
+    raise InputValueError(f"{path}: a tenant's secret must be 32 bytes or 64 hex digits")
 
 
 def _keys_of(name: str, raw: _Raw | None, hashing: _Hashing) -> Iterator[_Keyed]:

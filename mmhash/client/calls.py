@@ -312,11 +312,11 @@ def _ids(input_ids: Any) -> list[int]:
     try:
         return [index(token) for token in input_ids]
     except TypeError:
-        raise InputTypeError("input_ids is a sequence of integers") from None
+        raise InputTypeError("input_ids must be a sequence of integers") from None
 
 
 def _spans(spans: Any) -> list[dict[str, Any]]:
     try:
         return [span.payload() for span in spans]
     except (TypeError, AttributeError):
-        raise InputTypeError("spans is an iterable of Span") from None
+        raise InputTypeError("spans must be an iterable of Span") from None

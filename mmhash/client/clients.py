@@ -325,7 +325,7 @@ def _socket_path(path: str | PathLike[str] | None) -> str | None:
     try:
         return os.fsdecode(path)
     except TypeError:
-        raise InputTypeError(f"uds is a path, not {type(path).__name__}") from None
+        raise InputTypeError(f"uds must be a path, not {type(path).__name__}") from None
 
 
 async def _awaited(pieces: Iterator[Any]) -> AsyncIterator[Any]:

@@ -77,7 +77,7 @@ class Slot:
                     f"<{count}I", parameters, offset + 16 * capacity, *grid.first_tiles
                 )
         except struct.error as error:
-            raise InputValueError(f"a segment is an address and a length: {error}") from error
+            raise InputValueError(f"a segment must be an address and a length: {error}") from error
         return variant
 
     def read_results(self, count: int) -> list[bytes]:
@@ -99,7 +99,9 @@ class Slot:
                 continue
             preimage, hole = item
             if len(preimage) > MAX_PREIMAGE:
-                raise InputValueError(f"a frame on the device has at most {MAX_PREIMAGE} bytes")
+                raise InputValueError(
+                    f"a frame on the device must have at most {MAX_PREIMAGE} bytes"
+                )
             packed[id(item)] = _FRAME.pack(offset, len(preimage), hole)
             padded = preimage + bytes(-len(preimage) % 16)
             preimages.append(padded)

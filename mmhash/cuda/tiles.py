@@ -73,7 +73,7 @@ def cut(
     """Cut segments into tiles; an empty segment is one tile."""
     are_equal = lengths.count(lengths[0]) == len(lengths)
     if (lengths[0] if are_equal else min(lengths)) < 0:
-        raise InputValueError("a segment has a negative length")
+        raise InputValueError("a segment must not have a negative length")
     shift = ALGORITHM_SPECS[algorithm].kernels.tile_shift
     tiling = choose_tiling(lengths, processors) if shift is None else Tiling(shift, ALL)
     shift, head = tiling

@@ -34,13 +34,15 @@ def dumps(value: Any) -> bytes:
             try:
                 text = value.encode()
             except UnicodeEncodeError:
-                raise InputValueError("a block key holds text that UTF-8 can encode") from None
+                raise InputValueError(
+                    "a block key can hold only text that UTF-8 can encode"
+                ) from None
             return _head(_TEXT, len(text)) + text
         case int() if not isinstance(value, bool):
             return _head(_UNSIGNED, value) if value >= 0 else _head(_NEGATIVE, ~value)
         case list() | tuple():
             return _head(_ARRAY, len(value)) + b"".join(map(dumps, value))
-    raise InputTypeError(f"a block key holds no {type(value).__name__}")
+    raise InputTypeError(f"a block key cannot hold a value of type {type(value).__name__}")
 
 
 def int_arrays(numbers: Sequence[int], length: int) -> list[Encoded]:
@@ -66,4 +68,4 @@ def _head(major: int, number: int) -> bytes:
     for step, width in enumerate((1, 2, 4, 8), 24):
         if number < 1 << 8 * width:
             return bytes((major << 5 | step,)) + number.to_bytes(width, "big")
-    raise InputValueError("a block key holds no number of more than 64 bits")
+    raise InputValueError("a block key cannot hold a number of more than 64 bits")

@@ -45,14 +45,16 @@ def key(function: str, value: Any) -> Digest:
     """Return the key that a function with this name got as an argument."""
     if not isinstance(value, Digest):
         kind = type(value).__name__
-        raise InputTypeError(f"{function}() takes a key, not {kind}: key is a Digest, not {kind}")
+        raise InputTypeError(
+            f"{function}() takes a key, not {kind}: key must be a Digest, not {kind}"
+        )
     return value
 
 
 def listed(name: str, values: Any) -> list[Any]:
     """Return the values of a list or tuple, as a list."""
     if not isinstance(values, (list, tuple)):
-        raise InputTypeError(f"{name} is a list, not {type(values).__name__}")
+        raise InputTypeError(f"{name} must be a list, not {type(values).__name__}")
     return list(values)
 
 
@@ -66,7 +68,7 @@ def iterated(name: str, values: Any) -> list[Any]:
     if not isinstance(values, Iterable) or isinstance(
         values, (str, bytes, bytearray, memoryview, dict)
     ):
-        raise InputTypeError(f"{name} is a list, not {type(values).__name__}")
+        raise InputTypeError(f"{name} must be a list, not {type(values).__name__}")
     with readable(name):
         return list(values)
 
@@ -74,7 +76,7 @@ def iterated(name: str, values: Any) -> list[Any]:
 def named(name: str, values: Any) -> dict[Any, Any]:
     """Return a copy of a dict."""
     if not isinstance(values, dict):
-        raise InputTypeError(f"{name} is a dict, not {type(values).__name__}")
+        raise InputTypeError(f"{name} must be a dict, not {type(values).__name__}")
     return dict(values)
 
 
@@ -91,17 +93,17 @@ def tokens(name: str, values: Any) -> "list[int] | np.ndarray[Any, Any]":
     if isinstance(values, np.ndarray):
         if values.dtype.kind not in "iu" or values.ndim not in {1, 2}:
             raise InputTypeError(
-                f"{name} is a row of ints, not {values.dtype} of {values.ndim} dimensions"
+                f"{name} must be a row of ints, not {values.dtype} of {values.ndim} dimensions"
             )
         return values
     if not isinstance(values, (list, tuple, range)):
-        raise InputTypeError(f"{name} is a list of ints, not {type(values).__name__}")
+        raise InputTypeError(f"{name} must be a list of ints, not {type(values).__name__}")
     found = list(values)
     kinds = set(map(type, found)) - {int}
     for kind in kinds:
         if kind is bool or not issubclass(kind, (int, np.integer)):
             raise InputTypeError(
-                f"{name} is a list of ints: {name} holds ints, not {kind.__name__}"
+                f"{name} must be a list of ints: every entry must be an int, not {kind.__name__}"
             )
     return list(map(int, found)) if kinds else found
 
@@ -111,12 +113,14 @@ def token_list(name: str, values: Any) -> list[int]:
     found = tokens(name, values)
     if isinstance(found, np.ndarray):
         if found.ndim != 1:
-            raise InputTypeError(f"{name} holds ints, not list: it has {found.ndim} dimensions")
+            raise InputTypeError(
+                f"{name} must hold ints, not lists: it has {found.ndim} dimensions"
+            )
         found = found.tolist()
     try:
         array("Q", found)  # much faster than min and max
     except OverflowError:
-        raise InputValueError(f"{name} holds a number that is not from 0 to 2**64 - 1") from None
+        raise InputValueError(f"{name} must hold numbers from 0 to 2**64 - 1") from None
     return found
 
 
@@ -124,6 +128,6 @@ def pairs(name: str, values: Any) -> list[int]:
     """Return the numbers in a list of pairs, one after another."""
     rows = [listed(f"an entry of {name}", row) for row in listed(name, values)]
     if any(len(row) != 2 for row in rows):
-        raise InputTypeError(f"{name} are whole numbers, or pairs of them")
+        raise InputTypeError(f"{name} must be whole numbers, or pairs of them")
     flat = tokens(name, list(chain.from_iterable(rows)))
     return flat if isinstance(flat, list) else flat.tolist()

@@ -73,10 +73,12 @@ def mm_hash(decoded: Any, *, version: str = LATEST) -> str:
     else:
         view = view_of(decoded)
         if view.dtype != "uint8":
-            raise InputTypeError(f"dynamo hashes decoded uint8, not {view.dtype or view.kind}")
+            raise InputTypeError(
+                f"Dynamo hashes decoded uint8 pixels, not {view.dtype or view.kind}"
+            )
         data, shape = view.on_host(), view.shape
     if not len(data):
-        raise InputValueError("dynamo gives an item without a pixel no hash")
+        raise InputValueError("Dynamo does not hash an item without pixels")
     state = xxh3_64(struct.pack(f"<{len(shape) + 1}QB", len(shape), *shape, 0))
     state.update(data)
     return state.hexdigest()
@@ -94,7 +96,7 @@ def bytes_hash(data: Any, *, version: str = LATEST) -> str:
     RELEASES.recipe(version)
     view = view_of(data)
     if view.kind != "bytes":
-        raise InputTypeError(f"data is the bytes of an encoded item, not a {view.kind}")
+        raise InputTypeError(f"data must be the bytes of an encoded item, not a {view.kind}")
     return hash_bytes(view.on_host(), "blake3").hex()
 
 
@@ -110,10 +112,12 @@ def image_uuid(image: Any, *, version: str = LATEST) -> str:
         data: bytes | memoryview = _pixels(image, ("RGB",))
         height, width = image.height, image.width
     elif not isinstance(image, np.ndarray):
-        raise InputTypeError(f"image is a PIL image or a numpy array, not {type(image).__name__}")
+        raise InputTypeError(
+            f"image must be a PIL image or a numpy array, not {type(image).__name__}"
+        )
     elif image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
         raise InputValueError(
-            f"image is uint8 of shape (height, width, 3), not {image.dtype} of {image.shape}"
+            f"image must be uint8 of shape (height, width, 3), not {image.dtype} of {image.shape}"
         )
     else:
         data = bytes_of(image)
@@ -127,7 +131,7 @@ def uuid(mm_hash: str, *, version: str = LATEST) -> str:
     RELEASES.recipe(version)
     mm_hash = check_text("mm_hash", mm_hash)
     if _HEX_16.match(mm_hash) is None:
-        raise InputValueError(f"mm_hash starts with 16 hex digits, not {mm_hash[:16]!r}")
+        raise InputValueError(f"mm_hash must start with 16 hex digits, not {mm_hash[:16]!r}")
     return mm_hash[:16] + "0" * 48
 
 
@@ -222,7 +226,7 @@ def _leading_u64(mm_hash: str) -> int:
     try:
         return int(mm_hash[:16], 16)
     except ValueError:
-        raise InputValueError(f"mm_hash starts with hex digits, not {mm_hash[:16]!r}") from None
+        raise InputValueError(f"mm_hash must start with hex digits, not {mm_hash[:16]!r}") from None
 
 
 def _spans(spans: Any) -> list[RoutingSpan]:
@@ -231,7 +235,7 @@ def _spans(spans: Any) -> list[RoutingSpan]:
         if isinstance(span, engine.Span):
             span = RoutingSpan(span.hash64(), span.start, span.end - span.start)  # noqa: PLW2901
         if not isinstance(span, RoutingSpan):
-            raise InputTypeError(f"spans holds RoutingSpans, not {type(span).__name__}")
+            raise InputTypeError(f"spans must hold RoutingSpans, not {type(span).__name__}")
         found[index] = span._replace(
             offset=check_int("offset", span.offset, 0), length=check_int("length", span.length, 0)
         )
@@ -245,7 +249,7 @@ def _places(span: RoutingSpan, count: int) -> Sequence[int]:
         return range(span.offset, stop)
     mask = checks.listed("is_embed", checks.unpacked(span.is_embed))[: stop - span.offset]
     if any(type(is_set) not in {bool, int} for is_set in mask):
-        raise InputTypeError("is_embed holds True or False")
+        raise InputTypeError("is_embed must hold True or False")
     places = [span.offset + index for index, is_set in enumerate(mask) if is_set]
     # If a span begins past the tokens, Dynamo cuts its mask from the end, then fails.
     if places and places[-1] >= count:
@@ -277,7 +281,9 @@ def _u32s(tokens: Any) -> npt.NDArray[np.uint32]:
     found = checks.tokens("tokens", tokens)
     if isinstance(found, np.ndarray):
         if found.ndim != 1:
-            raise InputTypeError(f"tokens is a row of ints, not {found.dtype} of {found.shape}")
+            raise InputTypeError(
+                f"tokens must be a row of ints, not {found.dtype} of {found.shape}"
+            )
         if found.size and not 0 <= found.min() <= found.max() < 1 << 32:
             raise InputValueError("tokens holds a number that is not from 0 to 2**32 - 1")
         return found.astype("<u4")
@@ -290,7 +296,7 @@ def _u32s(tokens: Any) -> npt.NDArray[np.uint32]:
 def _u64(name: str, mm_hash: str) -> int:
     mm_hash = check_text(name, mm_hash)
     if _HEX_16.fullmatch(mm_hash) is None:
-        raise InputValueError(f"{name}: a hash is 16 hex digits, not {mm_hash[:40]!r}")
+        raise InputValueError(f"{name}: a hash must be 16 hex digits, not {mm_hash[:40]!r}")
     return int(mm_hash, 16)
 
 

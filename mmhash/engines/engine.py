@@ -74,7 +74,7 @@ class Span:
     def __post_init__(self) -> None:
         if (self.key is None) == (self.hash is None):
             given = "neither" if self.key is None else "both"
-            raise ItemSpanError(f"a span has a key or a hash, not {given}")
+            raise ItemSpanError(f"a span must have a key or a hash, not {given}")
 
     def payload(self) -> dict[str, Any]:
         """Return the span as the service takes it in JSON."""
@@ -84,7 +84,7 @@ class Span:
     def whole_key(self) -> Digest:
         """Return the key; raise an error if the span has only a 64-bit hash."""
         if self.key is None:
-            raise ItemSpanError("the engine uses the whole key: a 64-bit hash is not enough")
+            raise ItemSpanError("the engine needs the whole key: a 64-bit hash is not enough")
         return self.key
 
     def hash64(self) -> str:
@@ -317,7 +317,7 @@ class Engine:
     def prompt_blocks(self, prompt: Prompt, version: str) -> BlockList:
         """Return the blocks of a prompt; a field that the release lacks is an error."""
         if self.blocks is None:
-            raise InputValueError(f"the blocks of {self.name} are not known")
+            raise InputValueError(f"mmhash does not know how {self.name} names blocks")
         known = self.prompt_fields(version)
         for name in prompt.special_fields:
             if name not in known:

@@ -79,7 +79,7 @@ def is_empty(value: Any) -> bool:
 def _canonical(value: Any, depth: int) -> str:
     """Return JSON without blanks, members sorted by code points, numbers as spelled."""
     if depth > MAX_DEPTH:
-        raise InputValueError(f"options have at most {MAX_DEPTH} levels")
+        raise InputValueError(f"options must have at most {MAX_DEPTH} levels")
     if isinstance(value, dict):
         members = (
             f"{_quoted(name)}:{_canonical(one, depth + 1)}" for name, one in sorted(value.items())

@@ -35,7 +35,7 @@ def find(text: str, *, engine_fallback: Fallback | None = None) -> tuple[Engine,
     engine = _BY_NAME.get(name)
     if engine is None:
         close = get_close_matches(name[:40].strip().lower(), _BY_NAME, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(_BY_NAME)}"
+        hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(_BY_NAME)}"
         raise InputValueError(f"there is no engine {name[:40]!r}: {hint}")
     return engine, engine.releases.resolve(version or engine.releases.latest, engine_fallback)
 

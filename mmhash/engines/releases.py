@@ -85,7 +85,7 @@ class Releases(Generic[Recipe]):
     def _unknown(self, version: str, hint: str = "") -> InputValueError:
         known = ", ".join(map(str, self._ranges))
         version = version.rpartition("@")[2]
-        return InputValueError(f"{self.engine} {version} is not known; known are {known}{hint}")
+        return InputValueError(f"{self.engine} {version} is not known: mmhash knows {known}{hint}")
 
 
 @lru_cache(256)  # a plan calls this ten times
@@ -98,7 +98,9 @@ def parse_range(text: str) -> Range[None]:
     first, _, last = text.partition(" to ")
     known = Range(first, last or first, None)
     if _parse(known.first) > _parse(known.last):
-        raise InputValueError(f"{text[:80]!r} is not a range of releases: the oldest is first")
+        raise InputValueError(
+            f"{text[:80]!r} is not a range of releases: the oldest must come first"
+        )
     return known
 
 

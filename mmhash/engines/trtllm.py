@@ -52,15 +52,15 @@ class Audio:
     def __post_init__(self) -> None:
         if not isinstance(self.samples, np.ndarray) and not is_tensor(self.samples):
             raise InputTypeError(
-                f"samples is a numpy array or a torch tensor, not {type(self.samples).__name__}"
+                f"samples must be a numpy array or torch tensor, not {type(self.samples).__name__}"
             )
         rate = self.sample_rate
         if isinstance(rate, bool) or not isinstance(rate, (int, float, str, np.number)):
-            raise InputTypeError(f"sample_rate is a number, not {type(rate).__name__}")
+            raise InputTypeError(f"sample_rate must be a number, not {type(rate).__name__}")
         try:
             rate = int(rate)
         except (TypeError, ValueError, OverflowError):
-            raise InputValueError(f"sample_rate is a number, not {repr(rate)[:100]}") from None
+            raise InputValueError(f"sample_rate must be a number, not {repr(rate)[:100]}") from None
         object.__setattr__(self, "sample_rate", rate)
 
 
@@ -79,13 +79,15 @@ class Video:
 
     def __post_init__(self) -> None:
         if not isinstance(self.frames, (list, tuple)):
-            raise InputTypeError(f"frames is a list of frames, not {type(self.frames).__name__}")
+            raise InputTypeError(
+                f"frames must be a list of frames, not {type(self.frames).__name__}"
+            )
         if not self.frames:
-            raise InputValueError("frames holds no frame")
+            raise InputValueError("frames must hold at least one frame")
         if not isinstance(self.metadata, dict):
-            raise InputTypeError(f"metadata is a dict, not {type(self.metadata).__name__}")
+            raise InputTypeError(f"metadata must be a dict, not {type(self.metadata).__name__}")
         if self.audio is not None and not isinstance(self.audio, Audio):
-            raise InputTypeError(f"audio is an Audio or None, not {type(self.audio).__name__}")
+            raise InputTypeError(f"audio must be an Audio or None, not {type(self.audio).__name__}")
         check_optional_text("raw_bytes_hash", self.raw_bytes_hash)
 
 
@@ -113,7 +115,7 @@ def mm_hashes(
             f"mm_hashes() takes a list of items, not one {type(items).__name__}: use mm_hash()"
         )
     if uuids is not None and not isinstance(uuids, list):
-        raise InputTypeError(f"uuids is a list or None, not {type(uuids).__name__}")
+        raise InputTypeError(f"uuids must be a list or None, not {type(uuids).__name__}")
     if uuids is not None and len(uuids) != len(items):
         raise InputValueError(f"uuids has {len(uuids)} entries, but there are {len(items)} items")
     hashes = []
@@ -131,16 +133,18 @@ def int32s(digest: str | bytes | Digest) -> list[int]:
         case str():
             digest = check_text("digest", digest)
             if _HEX.fullmatch(digest) is None:
-                raise InputValueError(f"digest is 64 hex digits, not {digest[:80]!r}")
+                raise InputValueError(f"digest must be 64 hex digits, not {digest[:80]!r}")
             raw = bytes.fromhex(digest)
         case bytes():
             raw = check_bytes("digest", digest)
         case Digest():
             raw = digest.bytes
         case _:
-            raise InputTypeError(f"digest is hex, bytes or a Digest, not {type(digest).__name__}")
+            raise InputTypeError(
+                f"digest must be hex, bytes or a Digest, not {type(digest).__name__}"
+            )
     if len(raw) != 32:
-        raise InputValueError(f"digest is 32 bytes, not {len(raw)}")
+        raise InputValueError(f"digest must be 32 bytes, not {len(raw)}")
     return list(struct.unpack(">8i", raw))
 
 
@@ -273,7 +277,7 @@ def _image(image: "Image.Image") -> _Pieces:
 def _int(value: int) -> bytes:
     size = (value.bit_length() + 8) // 8  # one bit more, for the sign
     if size > 255:
-        raise InputValueError("an int has more than the 255 bytes that tensorrt-llm can encode")
+        raise InputValueError("TensorRT-LLM encodes ints of at most 255 bytes")
     return bytes([size]) + value.to_bytes(size, "big", signed=True)
 
 
@@ -281,14 +285,16 @@ def _sorted(names: dict[Any, Any]) -> list[Any]:
     try:
         return sorted(names)
     except TypeError:
-        raise InputTypeError("a dict's keys are of kinds that have no common order") from None
+        raise InputTypeError("a dict's keys must be of kinds that can be sorted together") from None
 
 
 def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise InputValueError("a str with lone surrogates has no UTF-8 bytes") from None
+        raise InputValueError(
+            "a str must not have lone surrogates: UTF-8 cannot encode them"
+        ) from None
 
 
 def _prefixed(data: bytes) -> bytes:

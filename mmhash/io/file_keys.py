@@ -68,5 +68,5 @@ def key_file(
 def _checked(path: str | os.PathLike[str]) -> Path:
     """Return the path; refuse a number, which open() would take as a descriptor."""
     if not isinstance(path, (str, os.PathLike)):
-        raise InputTypeError(f"path is a str or a pathlib.Path, not {type(path).__name__}")
+        raise InputTypeError(f"path must be a str or a pathlib.Path, not {type(path).__name__}")
     return Path(path)

@@ -33,9 +33,9 @@ AnyIds = Annotated[list[int | bytes], Meta(max_length=MAX_BLOCKS)]
 _NIL = Raw(b"\xc0")
 
 
-@lru_cache(maxsize=256)  # nearly all events of a worker have the same one
+@lru_cache(maxsize=256)  # nearly all events of a worker have the same size
 def _layout(block_size: int, kind: str | None, window: int | None) -> Layout:
-    size = max(1, block_size)  # vLLM's blocks that are not full are smaller, its placeholders are 0
+    size = max(1, block_size)  # vLLM's partial blocks are smaller, and its placeholders are 0
     if kind == "mamba":
         return Layout(size, 1, is_state=True)
     if window is None or window < 1:
@@ -179,19 +179,19 @@ _ERRORS = MsgspecError, RecursionError, UnicodeDecodeError
 def parse_batch(payload: bytes) -> Batch:
     """Return the batch in a message; raise InputValueError if there is none."""
     if not isinstance(payload, (bytes, bytearray, memoryview)):
-        raise InputTypeError(f"payload is bytes, not {type(payload).__name__}")
+        raise InputTypeError(f"payload must be bytes, not {type(payload).__name__}")
     if len(payload) > MAX_BYTES:
-        raise InputValueError(f"a batch of KV events has at most {MAX_BYTES} bytes")
+        raise InputValueError(f"a batch of KV events must have at most {MAX_BYTES} bytes")
     try:
         batch = _BATCH.decode(payload)
     except _ERRORS as error:
         batch = _parse_others(payload, error)
     if len(batch.events) > MAX_EVENTS:
-        raise InputValueError(f"a batch has a list of at most {MAX_EVENTS} events")
+        raise InputValueError(f"a batch must have a list of at most {MAX_EVENTS} events")
     if sum(len(one.ids) for one in batch.events if not isinstance(one, CacheCleared)) > MAX_BLOCKS:
-        raise InputValueError(f"the events of a batch have at most {MAX_BLOCKS} blocks")
+        raise InputValueError(f"the events of a batch must have at most {MAX_BLOCKS} blocks")
     if not isfinite(batch.time):
-        raise InputValueError("the time of a batch is a finite number")
+        raise InputValueError("the time of a batch must be a finite number")
     return batch
 
 

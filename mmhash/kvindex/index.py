@@ -78,18 +78,18 @@ class Index:
 
         Args:
             workers: The engines to subscribe to. `add` and `remove` change them later.
-            max_blocks: The most blocks kept of one rank in one tier; the least recently stored
-                are evicted first.
-            silence_s: A worker that answers neither pings nor replays for so long is dropped.
+            max_blocks: How many blocks of a rank to keep in a tier. The least recently stored go
+            first.
+            silence_s: After so many seconds without an answer to pings and replays, a worker is
+            dropped.
             replay_s: The longest pause within a replay.
-            health: Called in the index's thread with a worker's URL, once a second for each worker;
-                False drops the worker's blocks until it is True again, and so does an error. It has
-                to return at once.
+            health: A function of a worker's URL, called once a second in the index's thread; it
+            must return at once. While it returns False or raises, the worker has no blocks.
         """
         if not isinstance(workers, Iterable):
-            raise InputTypeError(f"workers is a list of Worker, not {type(workers).__name__}")
+            raise InputTypeError(f"workers must be a list of Worker, not {type(workers).__name__}")
         if not (health is None or callable(health)):
-            raise InputTypeError(f"health is a function or None, not {type(health).__name__}")
+            raise InputTypeError(f"health must be a function or None, not {type(health).__name__}")
         self.table = BlockTable(check_int("max_blocks", max_blocks, 1))
         self._timeouts = Timeouts(
             check_seconds("silence_s", silence_s), check_seconds("replay_s", replay_s)
@@ -137,13 +137,15 @@ class Index:
         """Subscribe to another worker; its URL must be new."""
         if not isinstance(worker, Worker):
             kind = type(worker).__name__
-            raise InputTypeError(f"a worker is a Worker, not {kind}: give Worker(url, events)")
+            raise InputTypeError(f"a worker must be a Worker, not {kind}: give Worker(url, events)")
         self._loop.check_open()
         if worker.url in self._workers:
-            raise InputValueError(f"the index has a worker {worker.url} already")
+            raise InputValueError(f"the index already has a worker {worker.url}")
         ranks = worker.ranks + sum(one.ranks for one in self.workers)
         if ranks > MAX_HOLDERS:
-            raise LimitError(f"an index has at most {MAX_HOLDERS} ranks of workers, not {ranks}")
+            raise LimitError(
+                f"an index can hold at most {MAX_HOLDERS} ranks of workers, not {ranks}"
+            )
         # Errors are raised here, not in the thread.
         subscribe(self._loop.context, worker.events).close()
         if worker.replay is not None:
@@ -182,7 +184,7 @@ class Index:
             block_size: The tokens of a block; by default, the size in each worker's own events.
         """
         if isinstance(blocks, (str, bytes)) or not isinstance(blocks, Iterable):
-            raise InputTypeError(f"blocks is a list of ids, not {type(blocks).__name__}")
+            raise InputTypeError(f"blocks must be a list of ids, not {type(blocks).__name__}")
         if block_size is not None:
             check_int("block_size", block_size, 1)
         workers = [

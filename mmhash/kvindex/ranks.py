@@ -82,7 +82,7 @@ class Ranks:
         rank = self.by_number.get(number)
         if rank is None:
             if len(self.by_number) >= self._most:
-                raise LimitError(f"worker {self._url} has {self._most} ranks, not more")
+                raise LimitError(f"worker {self._url} may have only {self._most} ranks")
             rank = Rank(self._table, self)
             self.by_number = {**self.by_number, number: rank}
         return rank
@@ -119,7 +119,7 @@ class Ranks:
         return tiers
 
     def match(self, runs: Runs, block_size: int | None, before: Mapping[int, Rank]) -> Match:
-        """Return the tokens of the rank with most of a prompt, and the tokens of each rank.
+        """Return the tokens of the rank that holds most of a prompt, and the tokens of each rank.
 
         `before` holds the ranks from before the lookup of the blocks. A rank that was dropped or
         made since then does not count: its holder may have belonged to another rank.

@@ -51,7 +51,7 @@ class Worker:
         check_optional_text("engine", self.engine)
         check_int("ranks", self.ranks)
         if not 1 <= self.ranks <= MAX_RANKS:
-            raise InputValueError(f"a worker has 1 to {MAX_RANKS} ranks, not {self.ranks}")
+            raise InputValueError(f"a worker must have 1 to {MAX_RANKS} ranks, not {self.ranks}")
         for name, endpoint in (("events", self.events), ("replay", self.replay)):
             if endpoint is not None:
                 _rank_endpoint(endpoint, self.ranks - 1, name)
@@ -264,9 +264,13 @@ def _rank_endpoint(endpoint: str, rank: int, name: str) -> str:
     found = _ENDPOINT.fullmatch(endpoint)
     host, port = (found[1], int(found[2] or 0)) if found else (None, 0)
     if found is None or (host and not 1 <= port + rank <= 65535):
-        raise InputValueError(f"{name} is an endpoint such as tcp://10.0.0.7:5557: {endpoint!r}")
+        raise InputValueError(
+            f"{name} must be an endpoint such as tcp://10.0.0.7:5557, not {endpoint!r}"
+        )
     if rank == 0:
         return endpoint
     if host is None:
-        raise InputValueError(f"{name} of a worker with several ranks has a port: {endpoint!r}")
+        raise InputValueError(
+            f"{name} of a worker with several ranks must have a port: {endpoint!r}"
+        )
     return f"{host}{port + rank}"

@@ -202,7 +202,7 @@ def _connect(
     except zmq.ZMQError as error:
         socket.close()
         raise InputValueError(
-            f"{name} is an endpoint such as tcp://127.0.0.1:5557: {error}"
+            f"{name} must be an endpoint such as tcp://127.0.0.1:5557: {error}"
         ) from None
     _send(socket, zmtp.greeting(socket_type))
     return socket

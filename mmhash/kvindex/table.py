@@ -34,18 +34,18 @@ def block_id(one: int | bytes) -> int:
         return operator.index(one) & _MASK_64
     except TypeError:
         kind = type(one).__name__
-        raise InputTypeError(f"a block's id is an int or bytes, not {kind}") from None
+        raise InputTypeError(f"a block's id must be an int or bytes, not {kind}") from None
 
 
 def block_ids(blocks: Iterable[int | bytes]) -> list[int]:
-    """Return block ids in one form: events and plans also have signed numbers and bytes."""
+    """Return block ids as unsigned numbers: events and plans also have signed numbers and bytes."""
     ids = list(blocks)
     try:
         if ids and min(ids) >= 0:  # type: ignore[operator]
             return ids  # type: ignore[return-value]
-        # Look only at the smallest id to find signed numbers: calling block_id for each is slower.
+        # Only the smallest id shows whether any is signed: calling block_id for each is slower.
         return list(map(and_, ids, repeat(_MASK_64)))
-    except (TypeError, ValueError, OverflowError):  # the last two are numpy's arrays and numbers
+    except (TypeError, ValueError, OverflowError):  # the last two come from numpy
         return [block_id(one) for one in ids]
 
 
@@ -60,13 +60,13 @@ class Layout(NamedTuple):
     """True if a block is the state after its last token, and so suffices by itself."""
 
     def merge(self, other: "Layout") -> "Layout":
-        """Return what two events say together: an event may omit the window or describe a part."""
+        """Combine what two events say: an event may omit the window or describe only a part."""
         window = self.window if other.window is None else other.window
         return Layout(max(self.size, other.size), window, self.is_state or other.is_state)
 
 
 class Runs(NamedTuple):
-    """How many leading blocks of a list each holder can use; holders of none are left out."""
+    """How many leading blocks of a list each holder can use. Holders without any are missing."""
 
     in_any: dict[int, int]
     in_tier: dict[str, dict[int, int]]
@@ -76,12 +76,12 @@ _PLAIN = Layout()
 
 
 class _Needs(NamedTuple):
-    """What the groups of a holder need for a match, unless they need each of its blocks."""
+    """What a holder's groups need for a match, for holders that do not need every block of it."""
 
     alignment: int
-    """A match has a multiple of this many blocks."""
+    """The length of a match is a multiple of this many blocks."""
     groups: dict[int, tuple[int, int | None]]
-    """For each group, how many blocks of a match make one of its own, and the window."""
+    """For each group, how many blocks of a match make up a block of the group, and the window."""
 
 
 class _Plane:
@@ -110,7 +110,8 @@ class _Plane:
         excess = len(order) - self._max_blocks
         if excess <= 0:
             return 0
-        # Many at once: the first key of a dict lies behind the gaps of all deleted keys.
+        # Evict many at once: finding a dict's first key means skipping the gaps of all deleted
+        # keys.
         oldest = list(islice(order, excess + self._max_blocks // _EVICTED_PART))
         self._forget(holder, oldest)
         return len(oldest)
@@ -168,7 +169,7 @@ class BlockTable:
         """Return a new holder: the lowest free number."""
         holder = (~self._open & (self._open + 1)).bit_length() - 1
         if holder >= MAX_HOLDERS:
-            raise LimitError(f"an index has at most {MAX_HOLDERS} ranks of workers")
+            raise LimitError(f"an index can hold at most {MAX_HOLDERS} ranks of workers")
         self._open |= 1 << holder
         return holder
 
@@ -205,7 +206,7 @@ class BlockTable:
         """Remove all blocks of a holder, and the layouts of its groups."""
         bit = 1 << holder
         is_open = self._open & bit
-        # A match never sees only some of them removed.
+        # A match must never see only some of them removed.
         self._open &= ~bit
         for plane in self._planes.values():
             plane.clear(holder)
@@ -328,7 +329,7 @@ class BlockTable:
         planes = sum(bool(plane.orders.get(holder)) for plane in self._planes.values())
         if max(planes, len(self._layouts.get(holder, ()))) >= MAX_PLANES_OF_HOLDER:
             raise LimitError(
-                f"a rank of a worker has at most {MAX_PLANES_OF_HOLDER} pairs of a tier and a group"
+                f"a rank can have at most {MAX_PLANES_OF_HOLDER} pairs of a tier and a group"
             )
 
     def _drop_empty_planes(self) -> None:
@@ -344,7 +345,7 @@ class BlockTable:
         if len(self._planes) >= MAX_PLANES:
             self._drop_empty_planes()
         if len(self._planes) >= MAX_PLANES:
-            raise LimitError(f"an index has at most {MAX_PLANES} pairs of a tier and a group")
+            raise LimitError(f"an index can have at most {MAX_PLANES} pairs of a tier and a group")
         plane = self._planes[tier, group] = _Plane(self._max_blocks)
         self._groups = {group: 0, **self._groups}
         if tier not in self._tiers:
@@ -377,7 +378,7 @@ def _either(one: Sequence[int], other: Sequence[int]) -> list[int]:
 
 
 def _runs(masks: Sequence[int], holders: int) -> dict[int, int]:
-    """Return how many leading masks have each holder's bit; holders of none are left out."""
+    """Return how many leading masks have each holder's bit. Holders without any are missing."""
     runs: dict[int, int] = {}
     # Combining them in the loop takes longer.
     left = list(accumulate(masks, and_, initial=holders))

@@ -1,9 +1,8 @@
 """Reads the messages of a ZeroMQ peer from the bytes of its connection, within limits.
 
-libzmq keeps all parts of a message until the last part has arrived. None of its options limits
-their sum, so an endless message would take all memory. So libzmq only connects (ZMQ_STREAM), and
-this module reads ZMTP 3 (rfc.zeromq.org/spec/23) with the mechanism NULL, the only one that engines
-use.
+libzmq keeps all parts of a message until the last part arrives, and has no limit for their sum, so
+an endless message would take all memory. Therefore libzmq only connects (ZMQ_STREAM), and this
+module reads ZMTP 3 (rfc.zeromq.org/spec/23) with the mechanism NULL, which all engines use.
 """
 
 from collections.abc import Generator, Sequence
@@ -74,7 +73,7 @@ class Decoder:
         return messages
 
     def _read(self) -> Generator[int, bytes, None]:
-        """A generator that asks for a number of bytes, and is sent them."""
+        """Parse the connection, as a generator that yields the number of bytes it needs next."""
         head = yield _GREETING_BYTES
         if (head[0], head[9], head[12:32]) != (0xFF, 0x7F, _MECHANISM) or head[10] < 3:
             raise TransportError("the peer does not speak ZMTP 3 with the mechanism NULL")

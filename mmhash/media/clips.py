@@ -166,7 +166,7 @@ def _open_source(source: Source) -> Buffer:
             raise InputValueError("the media is empty")
         return bytes_of(source) if isinstance(source, memoryview) else source
     if not isinstance(source, (str, PathLike)):
-        raise InputTypeError(f"media is bytes or a path, not {type(source).__name__}")
+        raise InputTypeError(f"media must be bytes or a path, not {type(source).__name__}")
     with Path(source).open("rb") as file:
         try:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -194,10 +194,12 @@ def _check_indices(indices: Iterable[int], frames: int) -> list[int]:
     for index in indices:
         check_int("an index", index)
         if not (selected[-1] if selected else -1) < index < frames:
-            raise InputValueError(f"indices ascend from 0 to {frames - 1}: {index} does not fit")
+            raise InputValueError(
+                f"indices must ascend from 0 to {frames - 1}: {index} does not fit"
+            )
         selected.append(index)
     if not selected:
-        raise InputValueError("indices has at least one index")
+        raise InputValueError("indices must have at least one index")
     return selected
 
 
@@ -205,7 +207,7 @@ def _check_size(size: Size | None, index: VideoIndex) -> Size | None:
     if size is None:
         return None
     if not isinstance(size, tuple) or len(size) != 2:
-        raise InputTypeError("size is a tuple of width and height")
+        raise InputTypeError("size must be a tuple of width and height")
     width, height = (_natural(length, "size", MAX_DIMENSION) for length in size)
     return None if (width, height) == (index.width, index.height) else (width, height)
 
@@ -218,22 +220,22 @@ def _sample_at(time: Rational, name: str, index: AudioIndex) -> int:
 
 def _natural(number: int, name: str, maximum: int) -> int:
     if not 1 <= check_int(name, number) <= maximum:
-        raise InputValueError(f"{name} is 1 to {maximum}, not {number}")
+        raise InputValueError(f"{name} must be 1 to {maximum}, not {number}")
     return number
 
 
 def _rational(number: Rational, name: str, minimum: int | None = None) -> int | Fraction:
     """Return a positive number, or one of at least `minimum`, as it is printed."""
     if isinstance(number, bool) or not isinstance(number, (int, float, Fraction)):
-        raise InputTypeError(f"{name} is a number, not {type(number).__name__}")
+        raise InputTypeError(f"{name} must be a number, not {type(number).__name__}")
     try:
         # Not Fraction(float): 29.97 means 2997/100, the same as the text in a query.
         exact = Fraction(Decimal(repr(number))) if isinstance(number, float) else number
     except (ValueError, OverflowError) as error:
-        raise InputValueError(f"{name} is a finite number") from error
+        raise InputValueError(f"{name} must be a finite number") from error
     over, under = exact.numerator, exact.denominator
     if over < (1 if minimum is None else minimum * under) or over > under << 32:
-        raise InputValueError(f"{name} is a positive number up to 2**32, not {number}")
+        raise InputValueError(f"{name} must be a positive number up to 2**32, not {number}")
     if under > 10**9:
-        raise InputValueError(f"{name} has at most 9 decimal places")
+        raise InputValueError(f"{name} must have at most 9 decimal places")
     return exact

@@ -66,7 +66,7 @@ def _(parts: Sequence[Tensor], *, algorithm: str = "blake3") -> Tensor:
 
 def _slices(x: Tensor, dim: int) -> int:
     if dim != 0 or x.ndim == 0:
-        raise InputValueError(f"slices are hashed along dim 0, not {dim} of {x.ndim}")
+        raise InputValueError(f"slices must be hashed along dim 0, not {dim} of {x.ndim}")
     return x.shape[0]
 
 

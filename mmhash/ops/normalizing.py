@@ -83,11 +83,11 @@ def _check(
 ) -> int:
     """Check the arguments; return the channels' dimension as a non-negative number."""
     if pixels.dtype != torch.uint8:
-        raise InputTypeError(f"pixels are uint8, not {pixels.dtype}")
+        raise InputTypeError(f"pixels must be uint8, not {pixels.dtype}")
     if mean.dtype != torch.float32 or std.dtype != torch.float32:
-        raise InputTypeError(f"mean and std are float32, not {mean.dtype} and {std.dtype}")
+        raise InputTypeError(f"mean and std must be float32, not {mean.dtype} and {std.dtype}")
     if out_dtype not in OUT_DTYPES:
-        raise InputTypeError(f"features are float32, float16 or bfloat16, not {out_dtype}")
+        raise InputTypeError(f"features must be float32, float16 or bfloat16, not {out_dtype}")
     if not pixels.device == mean.device == std.device:
         raise InputValueError("pixels, mean and std must be on one device")
     last = pixels.ndim - 1

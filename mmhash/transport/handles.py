@@ -67,11 +67,15 @@ def parse(document: object, transport: Transport) -> Handle:
         optional={"version", "transport", "host", "dtype", "shape", "lease"},
     )
     if "version" in payload and _natural(payload, "version") != VERSION:
-        raise TransportError(f"a handle of version {payload['version']}: this is version {VERSION}")
+        raise TransportError(
+            f"the handle has version {payload['version']}, and this library reads version {VERSION}"
+        )
     if payload.get("transport", transport) != transport:
-        raise TransportError(f"a handle of another transport than {transport}")
+        raise TransportError(f"the handle's transport must be {transport}")
     if payload.get("host", host()) != host():
-        raise TransportError("a handle of another host, or from before this host was booted")
+        raise TransportError(
+            "the handle comes from another host, or from before this host's last boot"
+        )
     offset, nbytes = _natural(payload, "offset"), _natural(payload, "nbytes")
     if offset + nbytes >= _LIMIT:
         raise TransportError("a handle's offset and nbytes exceed the address space")
@@ -91,7 +95,7 @@ def _fields(
     document: object, what: str, *, required: set[str], optional: set[str]
 ) -> Mapping[str, Any]:
     if not isinstance(document, dict):
-        raise TransportError(f"{what} is a dict, not a {type(document).__name__}")
+        raise TransportError(f"{what} must be a dict, not a {type(document).__name__}")
     missing = required - document.keys()
     if missing:
         raise TransportError(f"{what} has no {min(missing)}")
@@ -106,14 +110,14 @@ def _natural(payload: Mapping[str, Any], name: str, limit: int = _LIMIT) -> int:
 
 def _bounded(value: object, what: str, limit: int = _LIMIT) -> int:
     if type(value) is not int or not 0 <= value < limit:
-        raise TransportError(f"{what} is a whole number from 0 to {limit - 1}")
+        raise TransportError(f"{what} must be a whole number from 0 to {limit - 1}")
     return value
 
 
 def _name(payload: Mapping[str, Any]) -> str:
     name = payload["name"]
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise TransportError("a handle's name is not the name of a segment")
+        raise TransportError("a handle's name must be the name of a segment")
     return name
 
 
@@ -122,12 +126,12 @@ def _dtype_and_shape(payload: Mapping[str, Any], nbytes: int) -> tuple[str, tupl
         return "", ()
     dtype, shape = payload.get("dtype"), payload.get("shape")
     if not isinstance(dtype, str) or dtype not in ITEM_SIZE:
-        raise TransportError("a handle's dtype is not one that has a key")
+        raise TransportError("a handle's dtype must be a dtype of the spec")
     if not isinstance(shape, list):
-        raise TransportError("a handle's shape is a list of numbers")
+        raise TransportError("a handle's shape must be a list of numbers")
     axes = tuple(_bounded(axis, "an axis of a handle's shape") for axis in shape)
     if prod(axes) * ITEM_SIZE[dtype] != nbytes:
-        raise TransportError("a handle's dtype and shape do not make its nbytes")
+        raise TransportError("a handle's dtype and shape do not add up to its nbytes")
     return dtype, axes
 
 
@@ -135,5 +139,5 @@ def _lease(value: object) -> Grant:
     payload = _fields(value, "a lease", required={"name", "slot", "generation"}, optional=set())
     slot, generation = _natural(payload, "slot", 1 << 32), _natural(payload, "generation", 1 << 32)
     if generation == 0:
-        raise TransportError("a lease's generation is at least 1")
+        raise TransportError("a lease's generation must be at least 1")
     return Grant(_name(payload), slot, generation)

@@ -53,7 +53,9 @@ class Ledger:
         # A lease that nobody ends would fill the pool.
         self._timeout_s = check_seconds("timeout_s", timeout_s)
         if not 0 < check_int("consumers", consumers) <= MAX_CONSUMERS:
-            raise InputValueError(f"a pool has 1 to {MAX_CONSUMERS} consumers, not {consumers}")
+            raise InputValueError(
+                f"a pool must have 1 to {MAX_CONSUMERS} consumers, not {consumers}"
+            )
         self._segment = Segment(SLOTS_OFFSET + slots * slot_size(consumers))
         header = HEADER.pack(MAGIC, slots, consumers, nbytes, memory, device)
         self._segment.fill(memoryview(header))

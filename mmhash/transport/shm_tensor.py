@@ -161,7 +161,9 @@ def shareable(item: Any) -> View:
     """Return a view of a tensor or bytes; raise for items that shared memory cannot hold."""
     view = view_of(item)
     if view.kind not in {"bytes", "tensor"}:
-        raise InputTypeError(f"shared memory holds a tensor or bytes, no {view.kind}: convert it")
+        raise InputTypeError(
+            f"shared memory can hold a tensor or bytes, not this {view.kind}: convert it"
+        )
     return view
 
 

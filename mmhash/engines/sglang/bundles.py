@@ -65,7 +65,9 @@ def split_bundle(item: AnyItem, *, version: str = LATEST) -> list[AnyItem]:
     bundle: Any = item
     missing = [name for name in _FIELDS if not hasattr(bundle, name)]
     if missing:
-        raise InputTypeError(f"an item has {', '.join(_FIELDS)}: this has no {missing[0]}")
+        raise InputTypeError(
+            f"an item must have {', '.join(_FIELDS)}: this one has no {missing[0]}"
+        )
     offsets = [] if bundle.offsets is None else checks.listed("offsets", bundle.offsets)
     count = len(offsets)
     if count <= 1 or not is_since(version, _SPLITS):
@@ -160,7 +162,7 @@ def _numbers(grid: Any) -> list[list[int]]:
     try:
         return [[check_int("a grid", number) for number in _listed(row)] for row in _listed(grid)]
     except InputTypeError:
-        raise InputValueError("a grid has a row of whole numbers for each item") from None
+        raise InputValueError("a grid must have a row of whole numbers for each item") from None
 
 
 def _listed(values: Any) -> list[Any]:
@@ -175,5 +177,5 @@ def _patch_bounds(counts: Any, items: int) -> list[int] | None:
         counted = [checks.unpacked(number) for number in _listed(flat)]
         numbers = [check_int("num_patches", number) for number in counted]
     except InputTypeError:
-        raise InputValueError("num_patches has a whole number for each item") from None
+        raise InputValueError("num_patches must have a whole number for each item") from None
     return list(accumulate(numbers, initial=0)) if min(numbers) >= 0 else None

@@ -275,7 +275,9 @@ def _hashes_files(server: str, version: str) -> bool:
     if server != "mmhash":
         return is_rust(server, version)
     if not RELEASES.recipe(version).namespaces:
-        raise InputValueError(f"the plugin in sglang {version} is not known: 0.5.20 and later are")
+        raise InputValueError(
+            f"mmhash does not know the plugin in sglang {version}: use 0.5.20 or newer"
+        )
     return True
 
 

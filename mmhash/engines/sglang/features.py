@@ -51,7 +51,7 @@ def file_hash(data: Any, *, version: str = LATEST) -> int:
     require(RELEASES.recipe(version).file_hash, "hash of files", "0.5.23", version)
     view = view_of(data)
     if view.kind != "bytes":
-        raise InputTypeError(f"a file is bytes, not a {view.kind}")
+        raise InputTypeError(f"a file must be bytes, not a {view.kind}")
     return hash_bytes(view.on_host(), "blake3").u64
 
 
@@ -62,10 +62,10 @@ def _tensors(x: Any) -> list["torch.Tensor"]:
     if not isinstance(x, list):
         return []
     if not x or not is_tensor(x[0]):
-        raise InputTypeError("sglang hashes a list only if it begins with a tensor")
+        raise InputTypeError("SGLang hashes a list only if it begins with a tensor")
     flat = list(_flatten(x))
     if not all(map(is_tensor, flat)):
-        raise InputTypeError("sglang hashes a list of tensors only if it holds nothing else")
+        raise InputTypeError("SGLang hashes a list of tensors only if it holds nothing else")
     return flat
 
 
@@ -119,7 +119,9 @@ def tensor_bytes(tensor: "torch.Tensor", *, is_copied: bool = False) -> memoryvi
     import torch  # noqa: PLC0415  (torch is imported already)
 
     if tensor.is_conj() or tensor.is_neg():
-        raise InputTypeError("sglang takes no lazily conjugated or negated tensor: resolve it")
+        raise InputTypeError(
+            "SGLang takes no lazily conjugated or negated tensor: resolve it first"
+        )
     if tensor.dtype is torch.bool and (is_copied or not tensor.is_contiguous()):
         tensor = tensor.clone(memory_format=torch.contiguous_format)
     return bytes_of(tensor)

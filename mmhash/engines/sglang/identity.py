@@ -48,12 +48,12 @@ def content_hash(media: Any) -> str:
         return _hash_fields(b"numpy", media.dtype.str.encode(), shape, media.tobytes())
     if isinstance(media, (bytes, bytearray, memoryview)):
         return _PREFIX + hashlib.sha256(bytes_of(media)).hexdigest()
-    raise InputTypeError(f"sglang has no content hash of a {type(media).__name__}")
+    raise InputTypeError(f"SGLang has no content hash of a {type(media).__name__}")
 
 
 def _tensor_bytes(tensor: "torch.Tensor", *, is_copied: bool = False) -> memoryview:
     if not tensor.shape and tensor.dtype.itemsize > 1:
-        raise InputTypeError("sglang takes no 0-d tensor of more than one byte")
+        raise InputTypeError("SGLang takes no 0-d tensor of more than one byte")
     return tensor_bytes(tensor, is_copied=is_copied)
 
 
@@ -64,7 +64,7 @@ def parse_content_hash(text: str | None) -> str | None:
     if type(text) is not str:
         text = check_text("content_hash", text)
     if not text.startswith(_PREFIX):
-        raise InputValueError("content_hash has the form sha256:<64 hex digits>")
+        raise InputValueError("content_hash must have the form sha256:<64 hex digits>")
     _parse_digest(text)
     return _PREFIX + text.removeprefix(_PREFIX).lower()
 
@@ -72,11 +72,11 @@ def parse_content_hash(text: str | None) -> str | None:
 def _parse_digest(text: str) -> bytes:
     digits = text.removeprefix(_PREFIX)
     if len(digits) != 64:
-        raise InputValueError(f"content_hash has 64 hex digits, not {len(digits)}")
+        raise InputValueError(f"content_hash must have 64 hex digits, not {len(digits)}")
     try:
         return bytes.fromhex(digits)  # allows blanks between two bytes, as the engine does
     except ValueError:
-        raise InputValueError("content_hash has a character that is no hex digit") from None
+        raise InputValueError("content_hash must have only hex digits after sha256:") from None
 
 
 def namespaced_hash(item_hash: int, namespace: str | None, *, version: str = LATEST) -> int:
@@ -86,7 +86,7 @@ def namespaced_hash(item_hash: int, namespace: str | None, *, version: str = LAT
         return check_int("an item's hash", item_hash, 0)
     item_hash = check_int("an item's hash", item_hash, 0, 2**256 - 1)
     if parse_content_hash(namespace) is None:
-        raise InputValueError("namespace has the form sha256:<64 hex digits>")
+        raise InputValueError("namespace must have the form sha256:<64 hex digits>")
     number = item_hash.to_bytes(max(1, (item_hash.bit_length() + 7) // 8), "big")
     bound = _hash_fields(b"multimodal-feature-v1", _parse_digest(namespace), number)
     return int(bound.removeprefix(_PREFIX)[:16], 16)
@@ -103,7 +103,7 @@ def artifact_key(
     """Return the key of a processor's artifact: of the content, the processor and its arguments."""
     if preprocess_kwargs is not None and not isinstance(preprocess_kwargs, Mapping):
         raise InputTypeError(
-            f"preprocess_kwargs is a dict or None, not {type(preprocess_kwargs).__name__}"
+            f"preprocess_kwargs must be a dict or None, not {type(preprocess_kwargs).__name__}"
         )
     identity = {
         "content_digest": parse_content_hash(content_digest),
@@ -184,7 +184,7 @@ def _canonical(value: Any) -> Any:  # noqa: PLR0912  (a case a type)
         case bytes() | bytearray() | memoryview():
             return {"type": "bytes", "value": bytes(value).hex()}
         case np.generic() if value.dtype.char in "gG":
-            raise InputTypeError("a long double has bytes of padding, which hold anything")
+            raise InputTypeError("a long double has padding bytes with random content: convert it")
         case np.generic():
             _check_array(np.asarray(value))
             return {
@@ -211,14 +211,14 @@ def _canonical(value: Any) -> Any:  # noqa: PLR0912  (a case a type)
     torch_dtype = getattr(sys.modules.get("torch"), "dtype", None)
     if torch_dtype is not None and isinstance(value, torch_dtype):
         return {"type": "torch_dtype", "value": str(value)}
-    raise InputTypeError(f"sglang takes no {_class_name(value)} into an artifact's key")
+    raise InputTypeError(f"SGLang cannot put a {_class_name(value)} into an artifact's key")
 
 
 def _digits(number: int) -> str:
     try:
         return str(int(number))
     except ValueError:  # Python refuses to convert longer numbers (sys.set_int_max_str_digits)
-        raise InputValueError("a number has over 4300 digits") from None
+        raise InputValueError("a number must have at most 4300 digits") from None
 
 
 def _tensor_identity(kind: str, dtype: str, shape: Any, data: bytes | memoryview) -> dict[str, Any]:

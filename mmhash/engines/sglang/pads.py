@@ -52,7 +52,7 @@ def parse_mm_hash(text: str, *, version: str = LATEST, server: Server = "python"
         with suppress(ValueError):
             number = int(text, 16)
     if number is None:
-        raise InputValueError("an mm_hash is hex digits: SGLang would ignore this one")
+        raise InputValueError("an mm_hash must be hex digits: SGLang would ignore this one")
     return number & _MASK_64
 
 
@@ -100,7 +100,7 @@ def _ids(input_ids: Any) -> list[int]:
     if isinstance(found, list):
         return found
     if found.ndim != 1:
-        raise InputTypeError("input_ids is a row of ints")
+        raise InputTypeError("input_ids must be a row of ints")
     return found.tolist()  # type: ignore[no-any-return]
 
 
@@ -119,7 +119,7 @@ def _pads(item: Hash, recipe: Recipe, version: str) -> list[int]:
         item = check_bytes("an identity", item)
         require(recipe.pads == "wide", "32-byte identities", "0.5.23", version)
         if len(item) != IDENTITY_SIZE:
-            raise InputValueError(f"an identity is {IDENTITY_SIZE} bytes, not {len(item)}")
+            raise InputValueError(f"an identity must be {IDENTITY_SIZE} bytes, not {len(item)}")
         return _wide_pads(item)
     if isinstance(item, Digest):
         number = item.u64
@@ -128,9 +128,9 @@ def _pads(item: Hash, recipe: Recipe, version: str) -> list[int]:
     else:
         hint = "parse_mm_hash() reads hex" if isinstance(item, str) else "hash it by mmhash.key()"
         kind = type(item).__name__
-        raise InputTypeError(f"a hash is an int, 32 bytes or a key, not {kind}: {hint}")
+        raise InputTypeError(f"a hash must be an int, 32 bytes or a key, not {kind}: {hint}")
     if number < 0:
-        raise InputValueError("a hash is not negative")
+        raise InputValueError("a hash must not be negative")
     match recipe.pads:
         case "modulo":
             return [number % 2**30]

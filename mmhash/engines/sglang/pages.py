@@ -118,7 +118,7 @@ def _seed(tag: bytes, *parts: str | None) -> bytes | None:
 def _digest(text: str, name: str) -> bytes:
     """Return the 32 bytes of a key in hex."""
     if not isinstance(text, str) or not _HEX_64.fullmatch(text):
-        raise InputValueError(f"{name} is 64 hex digits")
+        raise InputValueError(f"{name} must be 64 hex digits")
     return bytes.fromhex(text)
 
 
@@ -163,11 +163,11 @@ def _ids(tokens: Any) -> tuple[np.ndarray[Any, Any], int]:
             values = _packed(found) if isinstance(found, list) else found
             width = values.shape[1] if values.ndim == 2 else 1
     except InputTypeError as error:
-        raise InputTypeError(f"tokens are whole numbers, or pairs of them: {error}") from None
+        raise InputTypeError(f"tokens must be whole numbers, or pairs of them: {error}") from None
     if values.ndim == 2 and width != 2:
-        raise InputTypeError(f"tokens are whole numbers, or pairs of them, not of {width}")
+        raise InputTypeError(f"tokens must be whole numbers, or pairs of them, not of {width}")
     if values.size and (values.min() < 0 or values.max() > _MAX_TOKEN):
-        raise InputValueError(f"a token is 0 to {_MAX_TOKEN}: at most 63 bits")
+        raise InputValueError(f"a token must be 0 to {_MAX_TOKEN} (63 bits)")
     return values.reshape(-1), width
 
 
@@ -180,4 +180,4 @@ def _packed(tokens: Sequence[int]) -> np.ndarray[Any, Any]:
     try:
         return np.frombuffer(array("q", tokens), np.int64)
     except OverflowError:
-        raise InputValueError(f"a token is at most {_MAX_TOKEN}, and not negative") from None
+        raise InputValueError(f"a token must be at most {_MAX_TOKEN}, and not negative") from None

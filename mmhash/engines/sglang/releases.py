@@ -37,9 +37,11 @@ require = RELEASES.require
 def is_rust(server: Any, version: str) -> bool:
     """Return True for the server in Rust if the release has it; refuse unknown names."""
     if server not in ("python", "rust"):
-        raise InputValueError(f"server is 'python' or 'rust', not {server!r}")
+        raise InputValueError(f"server must be 'python' or 'rust', not {server!r}")
     if server == "rust" and not RELEASES.recipe(version).file_hash:
-        raise InputValueError(f"the Rust server of sglang {version} is not known: 0.5.23 is")
+        raise InputValueError(
+            f"mmhash does not know the Rust server of sglang {version}: use 0.5.23"
+        )
     return bool(server == "rust")
 
 

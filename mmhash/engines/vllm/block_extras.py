@@ -91,7 +91,7 @@ def _item_keys(
 
 def _check_lora(lora: Any) -> Lora:
     if not isinstance(lora, Lora):
-        raise InputTypeError(f"lora is a Lora or None, not {type(lora).__name__}")
+        raise InputTypeError(f"lora must be a Lora or None, not {type(lora).__name__}")
     return Lora(copied_text("lora's name", lora.name), copied_text("lora's path", lora.path))
 
 
@@ -144,9 +144,9 @@ def event_extra_keys(extra: ExtraKeys, *, version: str = LATEST) -> ExtraKeys:
     if extra is None:
         return None
     if not isinstance(extra, tuple):
-        raise InputTypeError(f"extra is a tuple or None, not {type(extra).__name__}")
+        raise InputTypeError(f"extra must be a tuple or None, not {type(extra).__name__}")
     if not is_tagged:
         return extra
     if not all(isinstance(key, tuple) and len(key) > 1 for key in extra):
-        raise InputTypeError("extra holds tuples, as extra_keys() gives them")
+        raise InputTypeError("extra must hold tuples, as extra_keys() returns them")
     return tuple(key[1:] if key[0] == "mm" else key[1] for key in extra)

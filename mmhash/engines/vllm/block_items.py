@@ -119,7 +119,7 @@ def resumed_blocks(
         for number in checks.listed("hashed_after", hashed_after)
     ]
     if any(later < earlier for earlier, later in pairwise([*hashed_after, total])):
-        raise InputValueError(f"hashed_after rises, to no more than the {total} tokens")
+        raise InputValueError(f"hashed_after must rise, and end at or below the {total} tokens")
     hashed = [max(0, number - lookahead) // block_size for number in hashed_after]
     return {blocks * block_size for blocks in hashed if blocks}
 
@@ -131,7 +131,7 @@ def check_items(items: Any) -> list[Span]:
         if isinstance(item, engine.Span):
             item = Span(item.whole_key().hex(), item.start, item.end - item.start)  # noqa: PLW2901
         if not isinstance(item, Span):
-            raise InputTypeError(f"items holds Spans, not {type(item).__name__}")
+            raise InputTypeError(f"items must hold Spans, not {type(item).__name__}")
         identifier, offset, length = checks.listed("an item", item)
         checked.append(
             Span(
@@ -141,5 +141,5 @@ def check_items(items: Any) -> list[Span]:
             )
         )
     if any(later.offset < earlier.offset for earlier, later in pairwise(checked)):
-        raise InputValueError("items are in the order of their offsets, as vLLM sorts them")
+        raise InputValueError("items must be in the order of their offsets, as vLLM sorts them")
     return checked

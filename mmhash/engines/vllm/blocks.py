@@ -79,7 +79,7 @@ def block_key(
     """Return the key of one block after `parent`; an empty parent means the root."""
     parent = check_bytes("parent", parent)
     if extra is not None and not isinstance(extra, tuple):
-        raise InputTypeError(f"extra is a tuple or None, not {type(extra).__name__}")
+        raise InputTypeError(f"extra must be a tuple or None, not {type(extra).__name__}")
     with checks.readable("extra"):
         extra = copied_extra_keys(extra, version=version)
         cbor.dumps(extra)  # refuses objects that are not plain: a pickle would accept anything

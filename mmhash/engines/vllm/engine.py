@@ -53,7 +53,9 @@ def _lora(options: BlockOptions, version: str) -> Lora | None:
     if name is None:
         return None
     if path is None and RELEASES.recipe(version).extra_keys == "tagged":
-        raise InputValueError(f"vllm {version} binds the path of a LoRA adapter: give it too")
+        raise InputValueError(
+            f"vllm {version} binds the path of a LoRA adapter: pass lora_path too"
+        )
     return Lora(name, path or "")
 
 

@@ -275,7 +275,7 @@ def _hash(factors: Mapping[str, Any], recipe: Recipe, algorithm: str) -> str:
             f"unknown algorithm {algorithm[:40]!r}: choose one of {', '.join(_ALGORITHMS)}"
         )
     if not all(isinstance(name, str) for name in factors):
-        raise InputTypeError("the names of processor_kwargs are text")
+        raise InputTypeError("the names of processor_kwargs must be text")
     hasher = _ALGORITHMS[algorithm]()
     chunks = _framed if recipe.framed else _unframed
     for name in sorted(factors):
@@ -326,11 +326,11 @@ def _framed_value(value: Any, recipe: Recipe) -> Iterator[Chunk]:
 
 def _name(key: Any) -> str:
     if type(key) not in {str, int, float, bool, type(None)}:
-        raise InputTypeError(f"a dict's names are texts or numbers, not {type(key).__name__}")
+        raise InputTypeError(f"a dict's names must be texts or numbers, not {type(key).__name__}")
     try:
         return str(key)
     except ValueError:
-        raise InputValueError("a dict has a number of too many digits as a name") from None
+        raise InputValueError("a dict has a number with too many digits as a name") from None
 
 
 def _field(chunk: Chunk) -> Iterator[Chunk]:
@@ -371,7 +371,7 @@ def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise InputValueError("a name or value is not text that UTF-8 can encode") from None
+        raise InputValueError("a name or value must be text that UTF-8 can encode") from None
 
 
 def _number(value: float) -> bytes:
@@ -442,7 +442,7 @@ def _image_id(image: "Image.Image", recipe: Recipe) -> bytes | None:
 def _encoded(encoded: EncodedMedia, recipe: Recipe) -> bytes | tuple[str, Any]:
     media, original = encoded.media, encoded.original_bytes
     if not isinstance(original, bytes):
-        raise InputTypeError(f"original_bytes is bytes, not {type(original).__name__}")
+        raise InputTypeError(f"original_bytes must be bytes, not {type(original).__name__}")
     if is_image(media):
         if image_id := _image_id(media, recipe):
             return image_id

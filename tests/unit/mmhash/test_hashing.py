@@ -85,7 +85,7 @@ def test_nesting_is_bounded() -> None:
 
 
 def test_an_invalid_tenant_is_not_the_fault_of_an_item() -> None:
-    with pytest.raises(InputValueError, match=r"^tenant is 32 secret bytes"):
+    with pytest.raises(InputValueError, match=r"^tenant must be 32 secret bytes"):
         mmhash.keys([b"item", np.zeros(3)], tenant=b"short")
 
 

@@ -185,9 +185,9 @@ def test_another_version_is_named() -> None:
     [
         ({"secrets": []}, InputValueError, "at least one secret"),
         ({"secrets": [bytes(31)]}, InputValueError, "32 bytes"),
-        ({"secrets": OLD}, InputTypeError, "a secret is bytes"),
-        ({"secrets": [OLD.hex()]}, InputTypeError, "a secret is bytes"),
-        ({"secrets": [OLD, "x"]}, InputTypeError, "a secret is bytes"),
+        ({"secrets": OLD}, InputTypeError, "a secret must be bytes"),
+        ({"secrets": [OLD.hex()]}, InputTypeError, "a secret must be bytes"),
+        ({"secrets": [OLD, "x"]}, InputTypeError, "a secret must be bytes"),
         ({"engine": ""}, InputValueError, "engine"),
         ({"engine": "@0.5.23"}, InputValueError, "engine"),
         ({"tenant": ""}, InputValueError, "tenant"),
@@ -212,5 +212,5 @@ def test_what_cannot_be_signed_is_refused_by_name(
 
 
 def test_a_tag_is_a_str() -> None:
-    with pytest.raises(InputTypeError, match="tag is a str"):
+    with pytest.raises(InputTypeError, match="tag must be a str"):
         verify_tag(TAG.encode(), KEY, **GOOD)  # type: ignore[arg-type]

@@ -96,7 +96,7 @@ def test_errors_of_ours_are_one_line(tmp_path: Path) -> None:
     with start("key", "--tenant-file", str(secret)) as process:
         assert process.wait() == 1
         assert process.stderr.read().decode() == (
-            f"mmhash: {secret}: a tenant's secret is 32 bytes or 64 hex digits\n"
+            f"mmhash: {secret}: a tenant's secret must be 32 bytes or 64 hex digits\n"
         )
 
 

@@ -51,7 +51,7 @@ def test_every_range_can_be_explained(picture: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [(["key", "--engine", "sglang@0.9"], "known are 0.4.3"), (["key", "--engine", "other"], "known are sglang"),
+    [(["key", "--engine", "sglang@0.9"], "mmhash knows 0.4.3"), (["key", "--engine", "other"], "sglang, vllm"),
      (["explain", "--engine", "sglang", "-"], "give a file"),
      (["explain", "--engine", "sglang", "/nowhere"], "No such file")],
 )  # fmt: skip

@@ -54,5 +54,5 @@ def test_an_error_names_the_file(tmp_path: Path) -> None:
     arguments = ["plan", str(tmp_path / "none"), str(tmp_path / "request.json"), "--engine", "vllm"]
     done = RUN.invoke(app, arguments)
     assert str(done.exception) == (
-        f"{tmp_path}/none is not a directory: download the model and give its directory"
+        f"{tmp_path}/none is not a directory: download the model, and pass its directory"
     )

@@ -48,11 +48,11 @@ def test_int_arrays(numbers: list[int], length: int) -> None:
 
 @pytest.mark.parametrize("value", [True, 1.5, {}, {1}, object, [1, [True]]], ids=repr)
 def test_other_types_are_refused(value: Any) -> None:
-    with pytest.raises(InputTypeError, match="a block key holds no"):
+    with pytest.raises(InputTypeError, match="a block key cannot hold"):
         cbor.dumps(value)
 
 
 @pytest.mark.parametrize("value", [2**64, -(2**64) - 1, "\ud800"], ids=["large", "small", "text"])
 def test_other_values_are_refused(value: Any) -> None:
-    with pytest.raises(InputValueError, match="a block key holds"):
+    with pytest.raises(InputValueError, match="a block key can"):
         cbor.dumps(value)

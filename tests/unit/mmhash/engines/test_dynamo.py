@@ -37,7 +37,7 @@ CALLS: list[Callable[..., object]] = [
 def test_versions(call: Callable[..., object]) -> None:
     assert call() == call(version="1.6") == call(version="1.6.0") == call(version="1.6.1")
     for version in ("1.5.1", "1.6.2", "2.0"):
-        with pytest.raises(InputValueError, match=r"dynamo .* known are 1\.6\.0 to 1\.6\.1"):
+        with pytest.raises(InputValueError, match=r"dynamo .* mmhash knows 1\.6\.0 to 1\.6\.1"):
             call(version=version)
 
 
@@ -54,9 +54,9 @@ def test_mm_hash_of_one_content() -> None:
     [
         (PIXELS.astype(np.float32), "not float32"),
         (b"abc", "not bytes"),
-        (PIXELS[:0], "without a pixel"),
+        (PIXELS[:0], "without pixels"),
         (RGB.convert("P"), "mode P"),
-        (Image.new("RGB", (0, 3)), "without a pixel"),
+        (Image.new("RGB", (0, 3)), "without pixels"),
     ],
 )
 def test_what_mm_hash_refuses(decoded: object, words: str) -> None:
@@ -94,7 +94,7 @@ def test_what_image_uuid_refuses(image: object, error: type[Exception], words: s
 
 def test_url_hash() -> None:
     assert dynamo.url_hash("https://ü") == xxh3_64_hexdigest("https://ü".encode())
-    with pytest.raises(InputTypeError, match="url is a str, not bytes"):
+    with pytest.raises(InputTypeError, match="url must be a str, not bytes"):
         dynamo.url_hash(b"https://a")  # type: ignore[arg-type]
     with pytest.raises(InputValueError, match="url has a lone surrogate"):
         dynamo.url_hash("\ud800")
@@ -112,9 +112,9 @@ def test_uuid_keeps_the_first_16_digits() -> None:
     assert dynamo.uuid(A) == A + "0" * 48
     assert dynamo.uuid("Ab" * 32) == "Ab" * 8 + "0" * 48
     for text in ("client-uuid", A[:15], "", "0x" + A):
-        with pytest.raises(InputValueError, match="mm_hash starts with 16 hex digits"):
+        with pytest.raises(InputValueError, match="mm_hash must start with 16 hex digits"):
             dynamo.uuid(text)
-    with pytest.raises(InputTypeError, match="mm_hash is a str, not int"):
+    with pytest.raises(InputTypeError, match="mm_hash must be a str, not int"):
         dynamo.uuid(5)  # type: ignore[arg-type]
 
 
@@ -126,7 +126,7 @@ def test_pad_value_keeps_30_bits(number: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "ff", A + A, " " + A[1:], "0x" + A[2:], A[:-1] + "\n"])
 def test_pad_value_takes_16_digits(text: str) -> None:
-    with pytest.raises(InputValueError, match="mm_hash: a hash is 16 hex digits"):
+    with pytest.raises(InputValueError, match="mm_hash: a hash must be 16 hex digits"):
         dynamo.pad_value(text)
 
 
@@ -169,17 +169,17 @@ def test_no_routing_tokens(spans: list[RoutingSpan]) -> None:
 @pytest.mark.parametrize(
     ("spans", "error", "words"),
     [
-        ([RoutingSpan("client-uuid", 0, 2)], InputValueError, "mm_hash starts with hex digits"),
-        ([RoutingSpan(5, 0, 2)], InputTypeError, "mm_hash is a str, not int"),  # type: ignore[arg-type]
-        ([RoutingSpan(A, -1, 2)], InputValueError, "offset is at least 0, not -1"),
-        ([RoutingSpan(A, True, 1)], InputTypeError, "offset is an int, not bool"),
+        ([RoutingSpan("client-uuid", 0, 2)], InputValueError, "mm_hash must start with hex digits"),
+        ([RoutingSpan(5, 0, 2)], InputTypeError, "mm_hash must be a str, not int"),  # type: ignore[arg-type]
+        ([RoutingSpan(A, -1, 2)], InputValueError, "offset must be at least 0, not -1"),
+        ([RoutingSpan(A, True, 1)], InputTypeError, "offset must be an int, not bool"),
         (
             [RoutingSpan(A, 11, 3, [True, True, True])],
             InputValueError,
             "offset 11 is past the 10 tokens",
         ),
-        (RoutingSpan(A, 0, 2), InputTypeError, "spans holds RoutingSpans"),
-        (None, InputTypeError, "spans is a list, not NoneType"),
+        (RoutingSpan(A, 0, 2), InputTypeError, "spans must hold RoutingSpans"),
+        (None, InputTypeError, "spans must be a list, not NoneType"),
     ],
 )
 def test_bad_spans(spans: Any, error: type[Exception], words: str) -> None:
@@ -243,19 +243,24 @@ def test_lora_and_salt_move_the_seed() -> None:
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "words"),
     [
-        ((TOKENS, 0), {}, InputValueError, "block_size is at least 1"),
-        ((TOKENS, 4.0), {}, InputTypeError, "block_size is an int, not float"),
+        ((TOKENS, 0), {}, InputValueError, "block_size must be at least 1"),
+        ((TOKENS, 4.0), {}, InputTypeError, "block_size must be an int, not float"),
         (([2**32, 2], 2), {}, InputValueError, "tokens holds a number"),
         ((np.array([2**32, 2]), 2), {}, InputValueError, "tokens holds a number"),
-        ((np.array([1.0]), 1), {}, InputTypeError, "tokens is a row of ints, not float64"),
-        ((np.array([[1]]), 1), {}, InputTypeError, r"tokens is .* \(1, 1\)"),
-        (([1.0], 1), {}, InputTypeError, "tokens is a list of ints"),
-        (("abcd", 1), {}, InputTypeError, "tokens is a list of ints, not str"),
-        ((TOKENS, 4), {"items": "ab"}, InputTypeError, "items is a list, not str"),
-        ((TOKENS, 4), {"items": [A]}, InputTypeError, "a block of items is a list, not str"),
-        ((TOKENS, 4), {"items": [[5]]}, InputTypeError, "items is a str, not int"),
-        ((TOKENS, 4), {"items": [["1" + A]]}, InputValueError, "items: a hash is 16 hex digits"),
-        ((TOKENS, 4), {"lora": 5}, InputTypeError, "lora is a str, not int"),
+        ((np.array([1.0]), 1), {}, InputTypeError, "tokens must be a row of ints, not float64"),
+        ((np.array([[1]]), 1), {}, InputTypeError, r"tokens must be .* \(1, 1\)"),
+        (([1.0], 1), {}, InputTypeError, "tokens must be a list of ints"),
+        (("abcd", 1), {}, InputTypeError, "tokens must be a list of ints, not str"),
+        ((TOKENS, 4), {"items": "ab"}, InputTypeError, "items must be a list, not str"),
+        ((TOKENS, 4), {"items": [A]}, InputTypeError, "a block of items must be a list, not str"),
+        ((TOKENS, 4), {"items": [[5]]}, InputTypeError, "items must be a str, not int"),
+        (
+            (TOKENS, 4),
+            {"items": [["1" + A]]},
+            InputValueError,
+            "items: a hash must be 16 hex digits",
+        ),
+        ((TOKENS, 4), {"lora": 5}, InputTypeError, "lora must be a str, not int"),
         ((TOKENS, 4), {"cache_salt": "\ud800"}, InputValueError, "cache_salt has a lone surrogate"),
     ],
 )

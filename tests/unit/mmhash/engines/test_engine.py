@@ -58,9 +58,9 @@ def test_names_of_engines() -> None:
     assert split_names("sglang@0.5.23,vllm") == ("sglang@0.5.23", "vllm")
     assert split_names(["vllm,sglang", "vllm"]) == ("vllm", "sglang")
     assert split_names("") == split_names([]) == split_names(()) == ()
-    with pytest.raises(mmhash.InputTypeError, match="an engine is a str"):
+    with pytest.raises(mmhash.InputTypeError, match="an engine must be a str"):
         split_names([b"vllm"])  # type: ignore[list-item]
-    with pytest.raises(mmhash.InputTypeError, match="engines is a list"):
+    with pytest.raises(mmhash.InputTypeError, match="engines must be a list"):
         split_names(5)
 
 

@@ -35,9 +35,9 @@ def test_what_is_no_release(version: str) -> None:
 
 
 def test_the_error_names_the_newest_release_before_it() -> None:
-    with pytest.raises(InputValueError, match=r"known are .*; the newest before it is 0\.33\.0"):
+    with pytest.raises(InputValueError, match=r"knows .*; the newest before it is 0\.33\.0"):
         engines.parse("vllm@0.34.0")
-    with pytest.raises(InputValueError, match=r"known are [^;]*$"):
+    with pytest.raises(InputValueError, match=r"knows [^;]*$"):
         engines.find("vllm@0.17.0", engine_fallback="nearest-older")
 
 

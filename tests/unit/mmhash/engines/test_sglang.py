@@ -322,7 +322,9 @@ def test_a_flat_grid_is_none_since_0_5_15() -> None:
     data = {"image_grid_thw": np.array([1, 1])}
     item = sglang.BundleItem("IMAGE", [(0, 9), (12, 26)], NOISE[:2], None, data)
     assert len(sglang.split_bundle(item, version="0.5.15")) == 2
-    with pytest.raises(InputValueError, match="a grid has a row of whole numbers for each item"):
+    with pytest.raises(
+        InputValueError, match="a grid must have a row of whole numbers for each item"
+    ):
         sglang.split_bundle(item, version="0.5.14")
 
 

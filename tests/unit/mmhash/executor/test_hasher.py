@@ -223,7 +223,7 @@ def test_a_call_that_is_wrong_itself_is_refused() -> None:
 @pytest.mark.parametrize("name", ["max_inflight_bytes", "threads"])
 @pytest.mark.parametrize("value", [0, -1])
 def test_a_limit_of_nothing_is_refused(name: str, value: int) -> None:
-    with pytest.raises(InputValueError, match=f"{name} is at least 1"):
+    with pytest.raises(InputValueError, match=f"{name} must be at least 1"):
         AsyncHasher(**{name: value})
 
 

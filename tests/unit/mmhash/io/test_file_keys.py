@@ -30,9 +30,9 @@ def test_refusals(tmp_path: Path) -> None:
     path.write_bytes(b"no image")
     with pytest.raises(mmhash.InputTypeError, match="not an image"):
         mmhash.key_file(path, of="pixels")
-    with pytest.raises(mmhash.InputTypeError, match="path is a str"):
+    with pytest.raises(mmhash.InputTypeError, match="path must be a str"):
         mmhash.key_file(0)
-    with pytest.raises(mmhash.InputValueError, match="of is bytes or pixels"):
+    with pytest.raises(mmhash.InputValueError, match="of must be bytes or pixels"):
         mmhash.key_file(path, of="text")
     with pytest.raises(FileNotFoundError):
         mmhash.key_file(tmp_path / "none")

@@ -16,16 +16,16 @@ EVENTS = "tcp://127.0.0.1:5557"
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"events": "127.0.0.1:5557"}, "events is an endpoint"),
-        ({"events": "tcp://127.0.0.1"}, "events is an endpoint"),
-        ({"events": "http://127.0.0.1:5557"}, "events is an endpoint"),
-        ({"replay": "tcp://127.0.0.1:port"}, "replay is an endpoint"),
+        ({"events": "127.0.0.1:5557"}, "events must be an endpoint"),
+        ({"events": "tcp://127.0.0.1"}, "events must be an endpoint"),
+        ({"events": "http://127.0.0.1:5557"}, "events must be an endpoint"),
+        ({"replay": "tcp://127.0.0.1:port"}, "replay must be an endpoint"),
         ({"ranks": 0}, "1 to 256 ranks"),
         ({"ranks": 257}, "1 to 256 ranks"),
-        ({"ranks": 2, "events": "ipc:///run/events"}, "several ranks has a port"),
-        ({"ranks": 2, "replay": "tcp://127.0.0.1:65535"}, "replay is an endpoint"),
-        ({"events": "tcp://127.0.0.1:70000"}, "events is an endpoint"),
-        ({"events": "tcp://127.0.0.1:0"}, "events is an endpoint"),
+        ({"ranks": 2, "events": "ipc:///run/events"}, "several ranks must have a port"),
+        ({"ranks": 2, "replay": "tcp://127.0.0.1:65535"}, "replay must be an endpoint"),
+        ({"events": "tcp://127.0.0.1:70000"}, "events must be an endpoint"),
+        ({"events": "tcp://127.0.0.1:0"}, "events must be an endpoint"),
     ],
 )
 def test_a_worker_that_cannot_be_is_a_named_error(options: dict[str, object], text: str) -> None:
@@ -36,13 +36,21 @@ def test_a_worker_that_cannot_be_is_a_named_error(options: dict[str, object], te
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"max_blocks": "9"}, InputTypeError, "max_blocks is an int, not str"),
-        ({"max_blocks": 0}, InputValueError, "max_blocks is at least 1, not 0"),
-        ({"silence_s": None}, InputTypeError, "silence_s is a number of seconds, not NoneType"),
-        ({"silence_s": 0}, InputValueError, "silence_s is more than 0 seconds, not 0"),
-        ({"replay_s": "5"}, InputTypeError, "replay_s is a number of seconds, not str"),
-        ({"replay_s": float("nan")}, InputValueError, "replay_s is more than 0 seconds, not nan"),
-        ({"health": True}, InputTypeError, "health is a function or None, not bool"),
+        ({"max_blocks": "9"}, InputTypeError, "max_blocks must be an int, not str"),
+        ({"max_blocks": 0}, InputValueError, "max_blocks must be at least 1, not 0"),
+        (
+            {"silence_s": None},
+            InputTypeError,
+            "silence_s must be a number of seconds, not NoneType",
+        ),
+        ({"silence_s": 0}, InputValueError, "silence_s must be more than 0 seconds, not 0"),
+        ({"replay_s": "5"}, InputTypeError, "replay_s must be a number of seconds, not str"),
+        (
+            {"replay_s": float("nan")},
+            InputValueError,
+            "replay_s must be more than 0 seconds, not nan",
+        ),
+        ({"health": True}, InputTypeError, "health must be a function or None, not bool"),
     ],
 )
 def test_a_wrong_option_of_an_index_is_an_error(
@@ -83,7 +91,7 @@ def test_an_index_runs_once() -> None:
 @pytest.mark.parametrize("replay", ["tcp://*:5558", "ipc://" + "x" * 200])
 def test_a_replay_endpoint_that_zeromq_refuses_is_an_error_of_add(replay: str) -> None:
     """Each connection waited for a replay that was never asked for."""
-    with pytest.raises(InputValueError, match="replay is an endpoint"):
+    with pytest.raises(InputValueError, match="replay must be an endpoint"):
         Index([Worker("http://a", EVENTS, replay)])
 
 

@@ -21,5 +21,5 @@ def test_an_answer_that_is_none_is_a_named_error(body: bytes) -> None:
 
 
 def test_an_api_key_that_is_no_header_is_refused() -> None:
-    with pytest.raises(InputValueError, match="api_key has a control character"):
+    with pytest.raises(InputValueError, match="api_key must not have control characters"):
         verify_engine("http://127.0.0.1:1", events="tcp://127.0.0.1:1", api_key="a\r\nb: c")

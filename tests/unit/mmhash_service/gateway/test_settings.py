@@ -49,7 +49,9 @@ def test_the_api_key_of_the_workers_comes_from_a_file(
 
 def test_the_error_of_an_api_key_does_not_show_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MMHASH_GATEWAY_WORKER_API_KEY", "hunter2\n")
-    with pytest.raises(ValidationError, match="worker_api_key has a control character") as caught:
+    with pytest.raises(
+        ValidationError, match="worker_api_key must not have control characters"
+    ) as caught:
         GatewaySettings()
     assert "hunter2" not in str(caught.value)
 

@@ -85,7 +85,7 @@ def test_the_item_does_not_contradict_the_handle(local: httpx.Client, shared: Sh
 def test_a_wrong_handle_is_explained(local: httpx.Client, shared: SharedTensor) -> None:
     answer = post(local, shm=shared.handle() | {"host": "another"})
     (error,) = answer.json()["errors"]
-    reason = "a handle of another host, or from before this host was booted"
+    reason = "the handle comes from another host, or from before this host's last boot"
     assert error == {"pointer": "/items/0", "reason": reason}
 
 
