@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import statistics
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +15,6 @@ from contextlib import closing, contextmanager
 from functools import partial
 from io import BytesIO
 from itertools import count
-from pathlib import Path
 
 import numpy as np
 from PIL import Image
@@ -232,10 +230,9 @@ def redis_failures() -> list[Row]:
 def rows() -> list[Row]:
     """Measure hits and misses of each store, and what a failing store costs."""
     port = free_port()
-    with tempfile.TemporaryDirectory() as folder, redis_server(port):
+    with redis_server(port):
         urls = {
             "memory": None,
-            "SQLite": f"sqlite:{Path(folder) / 'memo'}",
             "Redis": f"redis://127.0.0.1:{port}",
         }
         figures = [in_process(name, url) for name, url in urls.items()]

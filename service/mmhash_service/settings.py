@@ -161,8 +161,8 @@ class Settings(SourcedSettings):
     )
     memo_url: SecretStr | None = Field(
         default=None,
-        description="The URL of a store behind the in-memory memo: `sqlite:PATH`, "
-        "`redis://HOST:PORT/DB` or `redis+cluster://HOST:PORT`.",
+        description="The URL of a store behind the in-memory memo: `redis://HOST:PORT/DB` or "
+        "`redis+cluster://HOST:PORT`.",
     )
     memo_bytes: int = Field(
         default=64 << 20,

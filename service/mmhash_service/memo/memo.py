@@ -62,7 +62,7 @@ class Memo:
         self.kind = "memory"
         if settings.memo_url is not None:
             url = settings.memo_url.get_secret_value()
-            self._store = Breaker(create_store(url, settings.memo_bytes))
+            self._store = Breaker(create_store(url))
             self.kind = scheme_of(url)
         self._running: dict[bytes, _Running] = {}
         self._names: LruCache[tuple[Digest, Hashable], str] = LruCache(_MAX_NAMES, lambda *_: 1)

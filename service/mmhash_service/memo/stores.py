@@ -1,6 +1,5 @@
-"""The stores behind the memo, by the scheme of their URL: the setting `memo_url`."""
+"""The store behind the memo: the setting `memo_url`."""
 
-from pathlib import Path
 from typing import Protocol
 
 
@@ -25,20 +24,13 @@ def scheme_of(url: str) -> str:
     return url.partition(":")[0]
 
 
-def create_store(url: str, max_bytes: int) -> Store:
+def create_store(url: str) -> Store:
     """Return the store that a URL names, which connects on first use.
 
     Errors show no part of the URL, which may contain a password.
     """
-    scheme, _, rest = url.partition(":")
-    if scheme == "sqlite" and rest:
-        from mmhash_service.memo.sqlite import SqliteStore  # noqa: PLC0415  (one of two is used)
+    if scheme_of(url) not in _REDIS or ":" not in url:
+        raise ValueError("write redis://HOST:PORT/DB or redis+cluster://HOST:PORT; rediss is TLS")
+    from mmhash_service.memo.redis import RedisStore  # noqa: PLC0415  (slow to import)
 
-        return SqliteStore(Path(rest), max_bytes)
-    if scheme in _REDIS:
-        from mmhash_service.memo.redis import RedisStore  # noqa: PLC0415  (slow to import)
-
-        return RedisStore(url)
-    raise ValueError(
-        "write sqlite:PATH, redis://HOST:PORT/DB or redis+cluster://HOST:PORT; rediss is TLS"
-    )
+    return RedisStore(url)

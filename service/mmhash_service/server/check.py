@@ -22,7 +22,7 @@ def check_values(settings: Settings) -> None:
         HostAllowlist(settings.url_hosts)
         name = "memo_url"
         if settings.memo_url is not None:
-            create_store(settings.memo_url.get_secret_value(), settings.memo_bytes)
+            create_store(settings.memo_url.get_secret_value())
     except ValueError as error:
         raise InputValueError(f"settings: {name}: {error}") from error
 
@@ -38,13 +38,13 @@ def check_resources(settings: Settings) -> dict[str, Any]:
         facts["models"] = Models(settings.models).names
     if settings.memo_url is not None:
         url = settings.memo_url.get_secret_value()
-        asyncio.run(_check_store(url, settings.memo_bytes))
+        asyncio.run(_check_store(url))
         facts["memo"] = f"{scheme_of(url)}: reachable"
     return facts
 
 
-async def _check_store(url: str, max_bytes: int) -> None:
-    store = create_store(url, max_bytes)
+async def _check_store(url: str) -> None:
+    store = create_store(url)
     try:
         async with asyncio.timeout(_TIMEOUT_S):
             await store.get(b"mmhash-check")

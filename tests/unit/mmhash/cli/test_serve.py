@@ -91,7 +91,7 @@ def test_check_does_not_serve(served: list[Settings]) -> None:
     ("setting", "reason"),
     [
         ("memo_url=redis://:hunter2@127.0.0.1:1", "memo_url: the redis store cannot be used"),
-        ("memo_url=memcached://:hunter2@a", "settings: memo_url: write sqlite:PATH"),
+        ("memo_url=memcached://:hunter2@a", "settings: memo_url: write redis://HOST"),
         ("models={empty}", "models: tiny cannot be planned"),
         ("url_hosts=example.org", "url_hosts: not JSON"),
         ("log_level=debug", "unknown name log_level: docs/settings.md"),
