@@ -35,8 +35,8 @@ _NAME = re.compile(r"[a-z0-9_]{1,64}", re.ASCII | re.IGNORECASE)
 _QUOTED = re.compile(r'"(\w+)"')
 _JSON = 'not JSON: lists and tables are written ["a", "b"] and {"name": "value"}'
 
-# The cutoff for suggestions. With difflib's default of 0.6, file_root would be suggested for
-# log_root.
+# The cutoff for suggestions. With difflib's default of 0.6, names that share a word would be
+# suggested for each other.
 _SIMILAR = 0.75
 
 

@@ -155,10 +155,6 @@ class Settings(SourcedSettings):
         description="Private networks that the addresses of these hosts may belong to. All other "
         "addresses must be public.",
     )
-    file_root: Path | None = Field(
-        default=None,
-        description="The directory that file: URLs are limited to. If unset, they are refused.",
-    )
     memo_url: SecretStr | None = Field(
         default=None,
         description="The URL of a store behind the in-memory memo: `redis://HOST:PORT/DB` or "
@@ -242,13 +238,6 @@ class Settings(SourcedSettings):
                 )
             if not path.parent.is_dir():
                 raise ValueError("the directory of the Unix socket does not exist")
-        return path
-
-    @field_validator("file_root")
-    @classmethod
-    def _check_file_root(cls, path: Path | None) -> Path | None:
-        if path is not None and not _is_directory(path):
-            raise ValueError("not a directory")
         return path
 
     @field_validator("models")

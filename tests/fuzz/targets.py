@@ -7,13 +7,10 @@ import asyncio
 import atexit
 import base64
 import json
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import cache
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -39,7 +36,6 @@ from mmhash_service.decoder.images import decode_image
 from mmhash_service.decoder.messages import Refused
 from mmhash_service.decoder.pool import pixels_of
 from mmhash_service.fetch.hosts import HostAllowlist
-from mmhash_service.fetch.local import open_file
 from mmhash_service.fetch.validators import validator_of
 from mmhash_service.guard.caller_hashes import RequestRefusedError, strip_unverified_hashes
 from mmhash_service.http.app import create_app
@@ -335,23 +331,6 @@ def http_url(data: bytes) -> None:
     if text.isascii():
         other = urlsplit(text)
         assert (other.hostname, other.username) == (url.host, None)
-
-
-@cache
-def _root() -> Path:
-    root = Path(tempfile.mkdtemp(prefix="mmhash-fuzz-"))
-    (root / "below").mkdir()
-    (root / "below" / "file").write_bytes(b"content")
-    (root / "link").symlink_to("/etc")
-    return root
-
-
-@target
-def file_url(data: bytes) -> None:
-    text = _text(data).replace("ROOT", str(_root()))
-    file, nbytes = open_file(text, _root(), 1 << 20)
-    with file:
-        assert file.read(nbytes) == b"content"
 
 
 @target

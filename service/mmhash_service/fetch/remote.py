@@ -16,7 +16,7 @@ class Refused(Exception):  # noqa: N818  (named after its problem)
 
 
 class Failed(Exception):  # noqa: N818  (as above)
-    """The response or the file is not acceptable."""
+    """The response is not acceptable."""
 
 
 class FetchFailure(Exception):  # noqa: N818  (never raised itself: the cause of a problem)

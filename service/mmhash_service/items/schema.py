@@ -35,9 +35,7 @@ class JsonItem(RequestModel):
     kind: Literal["bytes", "tensor", "image"]
     name: Text | None = None
     data: str | None = Field(default=None, description="The content, in base64.")
-    url: str | None = Field(
-        default=None, description="A data:, http(s): or file: URL of the content."
-    )
+    url: str | None = Field(default=None, description="A data: or http(s): URL of the content.")
     shm: dict[str, Any] | None = Field(
         default=None,
         description="A handle of mmhash.transport.SharedTensor; only on the Unix socket.",

@@ -1,4 +1,4 @@
-"""Items at URLs: from an allowed host, or from a file below the configured root."""
+"""Items at URLs of allowed hosts."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,15 +11,12 @@ from mmhash import Digest
 from mmhash.digest import Algorithm
 from mmhash.dtypes import ITEM_SIZE
 from mmhash_service.bodies.parsing import check_length, parse_dtype
-from mmhash_service.fetch.local import is_file_url, open_file
-from mmhash_service.fetch.remote import Failed, FetchFailure
 from mmhash_service.fetch.validators import Validator
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem
 from mmhash_service.items.readers import PixelsReader, StreamReader, hash_tensor, recall_pixels
 from mmhash_service.items.schema import JsonItem
 from mmhash_service.memo.entries import Fetched
-from mmhash_service.problems.problem import Problem
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -64,9 +61,6 @@ async def read_content(
     return result
 
 
-# A file is read in pieces of this length; the event loop hashes each piece.
-_PIECE = 1 << 20
-
 # No content has the digest of a URL.
 URL_CONTEXT = "mmhash 2026-11-22 url v1"
 
@@ -77,12 +71,12 @@ Tensor = tuple[str, tuple[int, ...]]
 
 
 async def hash_url(context: RequestContext, item: JsonItem, url: str) -> list[HashedItem]:
-    """Hash the content of an http(s): or file: URL as the item requires."""
+    """Hash the content of an http(s) URL as the item requires."""
     with context.admission.reserve() as admission:
         context = replace(context, admission=admission)
         tensor = _tensor(item)
         reader = _open_reader(context, item, tensor)
-        if not isinstance(reader, _BundleReader) and not is_file_url(url):
+        if not isinstance(reader, _BundleReader):
             # The memo stores pixels under the digest of the image's file.
             algorithm = "blake3" if item.kind == "image" else context.algorithm
             target = _UrlItem(context, item, reader, tensor)
@@ -101,9 +95,6 @@ async def read_url(
     context: RequestContext, url: str, take: Take, tensor: Tensor | None = None
 ) -> None:
     """Pass the pieces of a URL's content to `take`, without looking in the memo."""
-    if is_file_url(url):
-        await _read_file(context, url, take, tensor)
-        return
     async with context.fetcher.get(context.fetcher.allowed(url), None) as remote:
         if remote.length is not None:
             _check_length(tensor, remote.length)
@@ -151,19 +142,6 @@ class _UrlItem:
         if isinstance(self._reader, PixelsReader):
             return result, self._reader.encoded
         return result._replace(memo="miss"), result.digest
-
-
-async def _read_file(context: RequestContext, url: str, take: Take, tensor: Tensor | None) -> None:
-    settings, run = context.settings, context.work.run
-    file, nbytes = await run(open_file, url, settings.file_root, settings.max_body_bytes)
-    with file:
-        _check_length(tensor, nbytes)
-        missing = nbytes
-        while missing and (piece := await run(file.read, min(missing, _PIECE))):
-            missing -= len(piece)
-            take(piece)
-    if missing:
-        raise Problem("url-failed") from FetchFailure("file", Failed("truncated while it was read"))
 
 
 def _open_reader(

@@ -13,7 +13,6 @@ from mmhash.prompts.file_names import FileNaming
 from mmhash.prompts.headers import ImageHeader, read_size
 from mmhash.requests import MediaSource
 from mmhash_service.bodies.parsing import refusing_damage
-from mmhash_service.fetch.local import is_file_url
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem
 from mmhash_service.items.readers import (
@@ -241,9 +240,6 @@ async def _read_remote_image(
 ) -> ResolvedMedia:
     """Return the image at a URL, from the memo if its host answers 304 Not Modified."""
     image = _RemoteImage(context, source, needs)
-    if is_file_url(source.text):
-        await read_url(context, source.text, image.take)
-        return (await image.measure())[0]
     # The memo stores pixels by the digest of the image's file.
     algorithm = "blake3" if context.pixels else context.algorithm
     return await read_content(context, source.text, algorithm, image)
@@ -281,8 +277,7 @@ class _RemoteImage:
         self._context.admission.hold(len(piece))
         self._content += piece
 
-    async def measure(self) -> tuple[ResolvedMedia, Digest]:
-        """Return the image, and the digest of its file."""
+    async def _measure(self) -> tuple[ResolvedMedia, Digest]:
         source = MediaSource(self._modality, "", is_url=False, content=self._content)
         measured = await self._context.work.run(_read, self._context, source, self._needs)
         if isinstance(measured, _Encoded):
@@ -292,7 +287,7 @@ class _RemoteImage:
 
     async def finish(self) -> tuple[ResolvedMedia, Digest]:
         """Return the image, and store its header by its digest."""
-        resolved, digest = await self.measure()
+        resolved, digest = await self._measure()
         if resolved.header is not None:
             self._context.memo.keep_header(self._context.space, digest, resolved.header)
         return resolved, digest

@@ -37,7 +37,7 @@ PROBLEMS = {
         403,
         "URL is off",
         "An http(s) URL is fetched only from a host in the setting url_hosts, such as "
-        "MMHASH_URL_HOSTS='[\"example.org\"]', and a file: URL only below the setting file_root.",
+        "MMHASH_URL_HOSTS='[\"example.org\"]'.",
     ),
     "url-refused": ProblemSpec(
         403,
@@ -175,7 +175,7 @@ PROBLEMS = {
         422,
         "Invalid URL",
         "The URL must be a data: URL without a fragment and with at most 100000 escapes, or an "
-        "http(s): or file: URL of at most 4096 bytes, in normal form, without credentials.",
+        "http(s) URL of at most 4096 bytes, in normal form, without credentials.",
     ),
     "invalid-handle": ProblemSpec(
         422,

@@ -4,7 +4,6 @@ import secrets
 from collections.abc import Iterator
 from io import BytesIO
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -32,10 +31,10 @@ async def local(host: str, port: int) -> list[str]:
 
 
 class Service:
-    """A service that may ask the hosts of one domain and read the files of one folder."""
+    """A service that may ask the hosts of one domain."""
 
-    def __init__(self, server: Any, port: int, root: Path) -> None:
-        self.client, self.root = server.client, root
+    def __init__(self, server: Any, port: int) -> None:
+        self.client = server.client
         # Each test has its own host, because the service remembers what it fetched.
         self._base = f"http://{secrets.token_hex(8)}.name.example:{port}"
 
@@ -63,13 +62,12 @@ def origin(shared_origin: Origin) -> Origin:
 
 
 @pytest.fixture(scope="module")
-def app(shared_origin: Origin, tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
+def app(shared_origin: Origin) -> FastAPI:
     settings = Settings(
         url_hosts=[f"*.name.example:{shared_origin.port}"],
         url_networks=["127.0.0.0/8"],
         max_body_bytes=LIMIT,
         work_timeout_s=60,
-        file_root=tmp_path_factory.mktemp("files"),
         tenants=TENANTS,
     )
     app = create_app(settings)
@@ -86,7 +84,7 @@ def server(app: FastAPI) -> Iterator[Any]:
 
 @pytest.fixture
 def service(app: FastAPI, server: Any, origin: Origin) -> Iterator[Service]:
-    yield Service(server, origin.port, app.state.resources.settings.file_root)
+    yield Service(server, origin.port)
     server.wait_until_idle()
     assert app.state.resources.limits.held == 0
 
@@ -109,8 +107,6 @@ def test_what_a_url_has_is_what_a_body_would_have(service: Service, origin: Any)
     origin.answers["/image"] = origin.ok(image)
     origin.answers["/tensor"] = origin.ok(BUNDLE.tobytes())
     origin.answers["/long"] = origin.ok(long)
-    (service.root / "a b").write_bytes(BUNDLE.tobytes())
-    (service.root / "photo.png").write_bytes(image)
     found = items_of(
         service.post(
             service.item("/image", name="one"),
@@ -118,27 +114,19 @@ def test_what_a_url_has_is_what_a_body_would_have(service: Service, origin: Any)
             service.item("/tensor") | tensor(),
             service.item("/tensor") | tensor(counts=[1, 3], name="b"),
             service.item("/long"),
-            tensor(url=f"file://{service.root}/a%20b"),
-            tensor(url=f"file://{service.root}/a%20b", counts=[1, 3]),
-            {"kind": "image", "url": f"FILE://localhost{service.root}/photo.png"},
             {"kind": "bytes", "url": "DATA:,a%62c"},
         )
     )
     parts = mmhash.split(BUNDLE, counts=[1, 3])
     picture = Image.open(BytesIO(image))
-    wanted = [image, picture, BUNDLE, *parts, long, BUNDLE, *parts, picture, b"abc"]
+    wanted = [image, picture, BUNDLE, *parts, long, b"abc"]
     assert [item["key"] for item in found] == [mmhash.key(item).hex() for item in wanted]
     assert [item["name"] for item in found[:5]] == ["one", None, None, "b[0]", "b[1]"]
 
 
 def test_an_image_at_a_url_without_content_is_refused(service: Service, origin: Any) -> None:
     origin.answers["/empty"] = origin.ok(b"")
-    (service.root / "empty").write_bytes(b"")
-    for item in (
-        service.item("/empty", "image"),
-        {"kind": "image", "url": f"file://{service.root}/empty"},
-    ):
-        assert problem_of(service.post(item)) == (422, "damaged-media")
+    assert problem_of(service.post(service.item("/empty", "image"))) == (422, "damaged-media")
 
 
 @pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
@@ -204,7 +192,6 @@ def test_a_tenant_s_urls_are_his_own(service: Service, origin: Any) -> None:
 def test_a_tensor_of_the_wrong_length_is_refused(
     service: Service, origin: Any, counts: list[int] | None
 ) -> None:
-    (service.root / "short").write_bytes(bytes(95))
     origin.answers["/short"] = origin.ok(bytes(95))
     chunks = b"5f\r\n" + bytes(95) + b"\r\n0\r\n\r\n"
     origin.answers["/chunked"] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks
@@ -212,16 +199,18 @@ def test_a_tensor_of_the_wrong_length_is_refused(
     for url in (
         service.item("/short")["url"],
         service.item("/chunked")["url"],
-        f"file://{service.root}/short",
     ):
         assert problem_of(service.post(item | {"url": url})) == (422, "invalid-tensor")
 
 
-def test_what_is_held_of_a_url_is_let_go_with_it(tmp_path: Path) -> None:
+def test_what_is_held_of_a_url_is_let_go_with_it(origin: Any) -> None:
     """30 bundles of 1 MiB, 8 at a time, in 16 MiB."""
-    (tmp_path / "a").write_bytes(bytes(1 << 20))
-    item = tensor(url=f"file://{tmp_path}/a", dtype="uint8", shape=[1 << 20], counts=[1 << 20])
-    settings = Settings(file_root=tmp_path, max_held_bytes=16 << 20)
+    origin.answers["/a"] = origin.ok(bytes(1 << 20))
+    host = f"127.0.0.1:{origin.port}"
+    item = tensor(url=f"http://{host}/a", dtype="uint8", shape=[1 << 20], counts=[1 << 20])
+    settings = Settings(
+        url_hosts=[host], url_networks=["127.0.0.0/8"], max_held_bytes=16 << 20, work_timeout_s=60
+    )
     with running(create_app(settings)) as server:
         found = items_of(server.client.post("/hash", json={"items": [item] * 30}))
     assert {item["key"] for item in found} == {mmhash.key(np.zeros(1 << 20, np.uint8)).hex()}
