@@ -53,7 +53,6 @@ PARTS_TEMPLATE = (
     "{% else %}{% for part in message['content'] %}"
     "{% if part['type'] == 'image' %}IMAGE"
     "{% elif part['type'] == 'video' %}VIDEO"
-    "{% elif part['type'] == 'audio' %}AUDIO"
     "{% elif 'text' in part %}{{ part['text'] }}{% endif %}"
     "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -100,7 +99,7 @@ def _write_tiny(tiny: Tiny, folder: Path) -> None:
         settings["extra_special_tokens"] = tiny.names
     _write(folder, "tokenizer_config.json", settings)
     template = TEXTS_TEMPLATE if tiny.template_of_texts else PARTS_TEMPLATE
-    for kind in ("image", "video", "audio"):
+    for kind in ("image", "video"):
         template = template.replace(kind.upper(), getattr(tiny, kind))
     (folder / "chat_template.jinja").write_text(template)
     for name, content in tiny.files.items():

@@ -6,7 +6,6 @@ Qwen2-VL runs on each engine of `make live`; the other families start an engine 
 import base64
 import io
 import secrets
-import wave
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import product
@@ -47,7 +46,7 @@ _ORIENTATION = 0x112
 
 
 class Item(NamedTuple):
-    """An image, video or clip of a prompt."""
+    """An image or video of a prompt."""
 
     url: str
     known: Media | None = None
@@ -110,18 +109,6 @@ def video(frames: int, width: int, height: int) -> Item:
     size = MediaSize(width, height, frames, fps=1.0, times=tuple(map(float, range(frames))))
     url = f"data:video/jpeg;base64,{','.join(base64.b64encode(one).decode() for one in files)}"
     return Item(url, Media(size, mmhash.key(b"".join(files))), "video")
-
-
-def clip(samples: int) -> Item:
-    """Return random sound, at the rate of the processors."""
-    noise = np.random.default_rng().integers(-3000, 3000, samples, np.int16)
-    buffer = io.BytesIO()
-    with wave.open(buffer, "wb") as file:
-        file.setparams((1, 2, 16_000, samples, "NONE", ""))
-        file.writeframes(noise.tobytes())
-    data = buffer.getvalue()
-    url = f"data:audio/wav;base64,{base64.b64encode(data).decode()}"
-    return Item(url, Media(MediaSize(samples=samples), mmhash.key(data)), "audio")
 
 
 def _user(*parts: str | Item, **members: Any) -> Case:
@@ -191,15 +178,7 @@ VIDEOS: dict[str, Callable[[Origin], Case]] = {
     "videos": lambda _: _user(video(2, 97, 83), _text(), video(5, 60, 120), _text()),
 }
 
-CLIPS: dict[str, Callable[[Origin], Case]] = {
-    "clip": lambda _: _user(clip(16_000), _text()),
-    "short clip": lambda _: _user(_text(), clip(1_700)),
-    "odd clip": lambda _: _user(clip(23_457), _text()),
-    "long clip": lambda _: _user(clip(500_000), _text()),
-    "clips": lambda _: _user(clip(5_003), _text(), clip(40_000), _text()),
-}
-
-CASES = {"image": IMAGES, "video": VIDEOS, "audio": CLIPS}
+CASES = {"image": IMAGES, "video": VIDEOS}
 
 
 @pytest.fixture(scope="module")

@@ -32,13 +32,12 @@ class Tiny:
     template_of_texts: bool = False
     """The chat template takes messages as texts, in which the engine places images."""
     video: str = ""
-    audio: str = ""
-    """The texts by which a template places a video and a clip, if plans know them."""
+    """The text by which a template places a video, if plans know them."""
 
     @property
     def kinds(self) -> tuple[str, ...]:
         """Return the kinds of media that plans of the family know."""
-        return tuple(kind for kind in ("image", "video", "audio") if getattr(self, kind))
+        return tuple(kind for kind in ("image", "video") if getattr(self, kind))
 
 
 def token_id(special: tuple[str, ...], token: str) -> int:
@@ -419,38 +418,6 @@ def _pixtral(name: str, kind: str, patch: int, merge: int) -> Tiny:
     )
 
 
-_IDEFICS = (
-    "<fake_token_around_image>", "<image>", "<end_of_utterance>", "<global-img>", "<video>",
-    *(f"<row_{row}_col_{column}>" for row in range(1, 7) for column in range(1, 7)),
-)  # fmt: skip
-
-
-def _idefics(name: str, kind: str) -> Tiny:
-    config = _config(
-        name, kind, text_config=_text("llama"), vision_config=_tower(f"{kind}_vision"),
-        scale_factor=2, image_token_id=token_id(_IDEFICS, "<image>"),
-    )  # fmt: skip
-    image = {
-        "image_processor_type": f"{name}ImageProcessor",
-        "size": {"longest_edge": 448},
-        "max_image_size": {"longest_edge": 112},
-        "do_image_splitting": True,
-        **_STEPS,
-    }
-    files: dict[str, dict[str, Any]] = {
-        "preprocessor_config.json": image,
-        "processor_config.json": {"processor_class": f"{name}Processor", "image_seq_len": 16},
-    }
-    if kind == "smolvlm":
-        files["video_preprocessor_config.json"] = {
-            "video_processor_type": "SmolVLMVideoProcessor",
-            "size": {"longest_edge": 112},
-            "max_image_size": {"longest_edge": 112},
-            **_STEPS,
-        }
-    return Tiny(_IDEFICS, config, "<image>", files)
-
-
 _LLAMA = (
     "<|image|>", "<|patch|>", "<|image_start|>", "<|image_end|>", "<|tile_x_separator|>",
     "<|tile_y_separator|>",
@@ -508,43 +475,6 @@ def _llama4() -> Tiny:
     )
 
 
-_AUDIO = ("<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>")
-
-
-def _qwen2_audio() -> Tiny:
-    encoder = {
-        "model_type": "qwen2_audio_encoder", "d_model": 64, "encoder_layers": 1,
-        "encoder_attention_heads": 2, "encoder_ffn_dim": 128, "num_mel_bins": 128,
-        "max_source_positions": 1500,
-    }  # fmt: skip
-    config = _config(
-        "Qwen2Audio", "qwen2_audio", text_config=_text("qwen2"), audio_config=encoder,
-        audio_token_index=token_id(_AUDIO, "<|AUDIO|>"),
-    )  # fmt: skip
-    features = {
-        "feature_extractor_type": "WhisperFeatureExtractor",
-        "processor_class": "Qwen2AudioProcessor",
-        "feature_size": 128,
-        "hop_length": 160,
-        "chunk_length": 30,
-        "n_fft": 400,
-        "sampling_rate": 16_000,
-        "return_attention_mask": True,
-    }
-    names = {"audio_token": _AUDIO[0], "audio_bos_token": _AUDIO[1], "audio_eos_token": _AUDIO[2]}
-    return Tiny(
-        _AUDIO,
-        config,
-        "",
-        {
-            "preprocessor_config.json": features,
-            "processor_config.json": {"processor_class": "Qwen2AudioProcessor"},
-        },
-        names,
-        audio="Audio: <|audio_bos|><|AUDIO|><|audio_eos|>",
-    )
-
-
 TINY: dict[str, Tiny] = {
     "qwen2_5_vl": _qwen2_5_vl(),
     "qwen3_vl": _qwen3_vl(),
@@ -556,8 +486,5 @@ TINY: dict[str, Tiny] = {
     "gemma3": _gemma3(),
     "pixtral": _pixtral("Llava", "llava", 16, 1),
     "mistral3": _pixtral("Mistral3", "mistral3", 14, 2),
-    "idefics3": _idefics("Idefics3", "idefics3"),
-    "smolvlm": _idefics("SmolVLM", "smolvlm"),
     "llama4": _llama4(),
-    "qwen2_audio": _qwen2_audio(),
 }

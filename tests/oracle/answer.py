@@ -43,7 +43,7 @@ class Oracle:
         """Return the token ids and spans of a prompt, or the error of a processor that refuses."""
         prompt: Item = {"items": items, "options": options}
         try:
-            ids = self._process(items, options, pixels=pixels or not self.recipe.meta)
+            ids = self._process(items, options, pixels=pixels)
         except Exception as error:  # noqa: BLE001  (processors raise what they like)
             return prompt | {"error": f"{type(error).__name__}: {error}"[:120]}
         borders = [i for i, token in enumerate(ids) if token == self.separator]
@@ -66,7 +66,7 @@ class Oracle:
 
     def _process(self, items: list[Item], options: dict[str, Any], *, pixels: bool) -> list[int]:
         text = tokenizer.SEPARATOR.join(["", *map(self._text, range(len(items))), ""])
-        media = {"image": _images, "video": _videos, "audio": _audio}[self.recipe.modality]
+        media = {"image": _images, "video": _videos}[self.recipe.modality]
         arguments = media(items, pixels) | options | self.recipe.arguments
         # Pixtral's processor returns a tensor.
         return [int(i) for i in self.processor(text=[text], **arguments)["input_ids"][0]]
@@ -104,15 +104,9 @@ def _videos(items: list[Item], pixels: bool) -> dict[str, Any]:
     }
 
 
-def _audio(items: list[Item], pixels: bool) -> dict[str, Any]:
-    import numpy as np
-
-    return {"audio": [np.zeros(i["samples"], np.float32) for i in items]}
-
-
 def answers(oracle: Oracle, count: int, source: random.Random) -> Iterator[Item]:
     """Yield the answers for a number of sizes; a size that the processor refuses by itself."""
-    draw = {"image": sizes.image, "video": sizes.video, "audio": sizes.audio}
+    draw = {"image": sizes.image, "video": sizes.video}
     while count > 0:
         number = min(count, source.randint(1, oracle.recipe.most))
         items = [draw[oracle.recipe.modality](source) for _ in range(number)]
@@ -152,7 +146,7 @@ def main() -> None:
     transformers.logging.set_verbosity_error()
     source = random.Random(name)
     oracle = Oracle(MODELS[name], Path(folder))
-    compared = check_pixels(oracle, int(pixels) if MODELS[name].meta else 0, source)
+    compared = check_pixels(oracle, int(pixels), source)
     print(json.dumps({"transformers": transformers.__version__, "pixels": compared}))
     for answer in answers(oracle, int(count), source):
         print(json.dumps(answer))

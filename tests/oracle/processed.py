@@ -80,20 +80,22 @@ def compare(family: Family, answer: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.oracle.processed", description=__doc__)
     parser.add_argument("types", nargs="*", metavar="TYPE")
-    parser.add_argument("--sizes", type=int, default=2000, help="prompts per type")
+    parser.add_argument("--sizes", type=int, default=2000, help="images per type")
     arguments = parser.parse_args()
     found: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
-    name, family = "", None
+    name, family, sizes = "", None, 0
     with tempfile.TemporaryDirectory() as folder:
         for answer in chain(answers(folder, arguments.sizes, arguments.types), [{"type": ""}]):
             if "type" not in answer:
                 if family is not None:
                     found[compare(family, answer)] += 1
+                    sizes += len(answer["items"])
                 continue
             if found and family is not None:
-                kinds[_print(name, family, found)] += 1
+                kinds[_print(name, family, found, sizes)] += 1
             found.clear()
+            sizes = 0
             name, family = answer["type"], None
             if "why" in answer:
                 print(f"{name:24} not constructible: {answer['why'].splitlines()[0]}", flush=True)
@@ -106,12 +108,12 @@ def main() -> None:
     sys.exit(kinds["DIFFERENT"])
 
 
-def _print(name: str, family: Family, found: "Counter[str]") -> str:
+def _print(name: str, family: Family, found: "Counter[str]", sizes: int) -> str:
     """Print a type's results, and return their summary."""
     is_unchecked = isinstance(family, Processed) and family.files.unchecked
     kind = "unchecked" if is_unchecked else type(family).__name__
     results = ", ".join(f"{count} {result}" for result, count in sorted(found.items()))
-    print(f"{name:24} {kind:14} {results}", flush=True)
+    print(f"{name:24} {kind:14} {sizes:5} sizes: prompts {results}", flush=True)
     if is_unchecked:
         return "unchecked"
     return "DIFFERENT" if found["DIFFERENT"] else "equal" if found["equal"] else "refused"

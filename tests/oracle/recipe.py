@@ -25,8 +25,6 @@ class Recipe:
     """The `mm_processor_kwargs` of requests."""
     most: int = 4
     """The largest number of items in a prompt."""
-    meta: bool = True
-    """The processor takes tensors without values: then each size costs 4 ms, and no pixels."""
     size: int = 10_000
     """The number of sizes of a full run."""
     vectors: int = 250

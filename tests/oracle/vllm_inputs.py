@@ -63,16 +63,19 @@ class Engine:
         }
 
     def prompts(self, count: int, source: random.Random) -> Iterator[Item]:
-        """Yield prompts of one modality, and of several, with vLLM's answer."""
+        """Yield prompts with `count` images and a quarter of it of each other kind, and mixed ones."""
+        main = "image" if "image" in self.limits else next(iter(self.limits))
         for modality in (*self.limits, *(["mixed"] if len(self.limits) > 1 else [])):
-            number = count if modality == "image" else -(-count // 4)
-            for index in range(number):
+            left = count if modality == main else -(-count // 4)
+            while left > 0:
                 most = 4 if modality == "mixed" else min(4, self.limits[modality] or 4)
+                number = 1 if source.random() < 0.25 else source.randint(1, most)
                 chosen = [
                     source.choice(list(self.limits)) if modality == "mixed" else modality
-                    for _ in range(source.randint(1, most if index % 4 else 1))
+                    for _ in range(min(number, left))
                 ]
                 items = [(one, draw(one, source)) for one in chosen]
+                left -= len(items)
                 yield self.answer(modality, items, source)
 
     def answer(self, modality: str, items: list[tuple[str, Item]], source: random.Random) -> Item:

@@ -49,6 +49,7 @@ _VLLM: dict[str, _Texts] = {
     "got_ocr2": _NO_TEXT,
     "hunyuan_vl": _NO_TEXT,
     "hyperclovax_vision_v2": {"image": "", "video": ""},
+    "idefics3": {"image": "<image>"},
     "janus": _NO_TEXT,
     "kimi_k25": _NO_TEXT,
     "lfm2_vl": {"image": "<image>"},
@@ -59,6 +60,7 @@ _VLLM: dict[str, _Texts] = {
     "ovis2": _NO_TEXT,
     "paddleocr_vl": {"image": "<|IMAGE_START|><|IMAGE_PLACEHOLDER|><|IMAGE_END|>"},
     "perception_lm": _NO_TEXT,
+    "qwen2_audio": {"audio": "Audio {i}: <|audio_bos|><|AUDIO|><|audio_eos|>"},
     "qwen2_5_omni": {
         "image": "<|vision_start|><|IMAGE|><|vision_end|>",
         "video": "<|vision_start|><|VIDEO|><|vision_end|>",
@@ -69,6 +71,7 @@ _VLLM: dict[str, _Texts] = {
     "qwen3_asr": {"audio": _QWEN_AUDIO},
     "qwen3_omni_moe": {**_QWEN, "audio": _QWEN_AUDIO},
     "qwen4_exp": _QWEN,
+    "smolvlm": {"image": "<image>"},
     "step3p7": {"image": "<im_patch>"},
     "t5gemma2": _NO_TEXT,
     "video_llama_3": _NO_TEXT,
@@ -77,8 +80,11 @@ _VLLM: dict[str, _Texts] = {
 }
 """The text that vLLM writes for an item if the template takes texts only."""
 
-LEAST_SIDES = {"cosmos3_edge": 32, "minimax_m3_vl": 28}
-"""The side below which vLLM and the processor enlarge an image differently."""
+# The side below which vLLM and the processor enlarge an image differently.
+_LEAST_SIDES = {"cosmos3_edge": 32, "minimax_m3_vl": 28}
+
+PADDED_CLIPS = frozenset({"qwen3_omni_moe"})
+"""Types whose clips vLLM pads to whole steps of the spectrogram."""
 
 NUMBERED = frozenset({"minicpmv4_6", "minicpmv4_7"})
 """Types whose prompts number the items."""
@@ -95,3 +101,17 @@ def texts(model_type: str, engine: str, release: str) -> _Texts:
     if engine == "vllm" and not is_since(release, _VLLM_SINCE):
         raise UnknownModelError(f"{model_type!r} is planned for vLLM {_VLLM_SINCE} and newer")
     return found
+
+
+def is_counted_alike(model_type: str, width: int, height: int) -> bool:
+    """Return False for an image that vLLM and the model's processor count differently."""
+    long, short = max(width, height), min(width, height)
+    if model_type != "step3p7":
+        return short >= _LEAST_SIDES.get(model_type, 0)
+    # Two comparisons differ: "less than 728" is "up to 728" in transformers, and a rest of a fifth
+    # of a window is rounded up by one of them.
+    if short < 32 and long > 4 * short:
+        short = long
+    if long > 3024:
+        long, short = (int(side * (3024 / long)) for side in (long, short))
+    return long != 728 and 5 * (long % short) != short

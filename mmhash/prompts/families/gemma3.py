@@ -2,69 +2,58 @@
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping
 from contextlib import suppress
 from itertools import groupby
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from mmhash.errors import InputValueError
 from mmhash.prompts.families.config_values import read_count, read_token
 from mmhash.prompts.families.family import (
     Expansion,
-    Family,
+    ImageFamily,
     MediaSize,
-    Modality,
     PlacedItem,
     Placeholder,
 )
 from mmhash.prompts.families.layout import lay_out
-from mmhash.prompts.families.processor_options import read_flat_options
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
 MAX_CROPS = 64
 MAX_NEWLINES = 64
 """The longest newline token to look for. Gemma 3's longest has 31 newlines."""
-OPTIONS = frozenset(
-    {
-        "do_pan_and_scan",
-        "pan_and_scan_min_crop_size",
-        "pan_and_scan_max_num_crops",
-        "pan_and_scan_min_ratio_to_activate",
-    }
-)
 
 
-class Gemma3(Family):
+class Gemma3(ImageFamily):
     """Gemma 3: images."""
 
     model_types: ClassVar[frozenset[str]] = frozenset({"gemma3"})
+    options: ClassVar[frozenset[str]] = frozenset({
+        "do_pan_and_scan", "pan_and_scan_min_crop_size", "pan_and_scan_max_num_crops",
+        "pan_and_scan_min_ratio_to_activate",
+    })  # fmt: skip
 
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)
         self.run = read_count(files.processor, "image_seq_length", 256)
-        self.start = read_token(files, "boi_token")
+        start = read_token(files, "boi_token")
+        self.image = Placeholder(start, start)
         soft = read_token(files, "image_token")
         self.token = files.token_id(soft)
-        self.image = f"\n\n{self.start}{soft}{read_token(files, 'eoi_token')}\n\n"
+        self.text = f"\n\n{start}{soft}{read_token(files, 'eoi_token')}\n\n"
         # The token of n newlines at index n, or -1 if there is no such token.
         self.newlines = [-1, *(files.token_id("\n" * count) for count in range(1, 5))]
         with suppress(UnknownModelError):  # stops at the tokenizer's longest
             for count in range(5, MAX_NEWLINES + 1):
                 self.newlines.append(files.token_id("\n" * count))
 
-    def placeholders(self) -> Mapping[Modality, Placeholder]:
-        """Return the placeholder of an image."""
-        return {"image": Placeholder(self.start, self.start)}
-
-    def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
+    def expand_image(self, size: MediaSize, given: Section) -> Expansion:
         """Return the tokens of an image and of its crops."""
-        del modality
-        crops = count_crops(size, read_flat_options(options, OPTIONS))
-        text = self.image
+        crops = count_crops(size, given)
+        text = self.text
         if crops:
             text = (
-                f"Here is the original image {self.image} and here are some crops to help you "
-                f"see better {' '.join([self.image] * crops)}"
+                f"Here is the original image {text} and here are some crops to help you "
+                f"see better {' '.join([text] * crops)}"
             )
         return lay_out(self.files, text, self.token, self.run)
 

@@ -1,25 +1,24 @@
-"""InternVL in transformers' form: an image is a grid of square tiles, then the whole image."""
+"""InternVL: an image is a grid of square tiles, then the whole image."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from mmhash.prompts.families.config_values import check_token, read_count, read_token
-from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
+from mmhash.prompts.families.family import Expansion, ImageFamily, MediaSize, Placeholder
 from mmhash.prompts.families.layout import lay_out
-from mmhash.prompts.families.processor_options import read_flat_options
-from mmhash.prompts.families.tiles import choose_grid, list_grids
-from mmhash.prompts.files import ModelFiles, UnknownModelError
+from mmhash.prompts.families.tiles import choose_grid, list_grids, list_grids_in_set_order
+from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
 MAX_TILES = 256
-OPTIONS = frozenset({"crop_to_patches", "min_patches", "max_patches"})
+MAX_CHAT_TILES = 64
 
 
-class InternVL(Family):
-    """InternVL 3 with `model_type` internvl: images."""
+class InternVL(ImageFamily):
+    """InternVL 3 in transformers' form, with `model_type` internvl: images."""
 
     model_types: ClassVar[frozenset[str]] = frozenset({"internvl"})
     # SGLang serves this family with its generic backend, which has no prefix cache.
     engines: ClassVar[frozenset[str]] = frozenset({"vllm"})
+    options: ClassVar[frozenset[str]] = frozenset({"crop_to_patches", "min_patches", "max_patches"})
 
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)
@@ -31,23 +30,18 @@ class InternVL(Family):
         self.min_patches = read_count(image, "min_patches", 1, MAX_TILES)
         self.max_patches = read_count(image, "max_patches", 12, MAX_TILES)
         self.run = read_count(files.processor, "image_seq_length", 256)
-        self.context = read_token(files, "context_image_token")
-        self.start = read_token(files, "start_image_token")
-        self.end = read_token(files, "end_image_token")
-        self.token = check_token(files, self.context, 151667)
+        context = read_token(files, "context_image_token")
+        start, end = (read_token(files, f"{edge}_image_token") for edge in ("start", "end"))
+        self.image = Placeholder(context, context)
+        self.text = f"{start}{context}{end}"
+        self.token = check_token(files, context, 151667)
 
-    def placeholders(self) -> Mapping[Modality, Placeholder]:
-        """Return the placeholder of an image, which is the token that tiles repeat."""
-        return {"image": Placeholder(self.context, self.context)}
-
-    def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
+    def expand_image(self, size: MediaSize, given: Section) -> Expansion:
         """Return the tokens of all tiles between two marks.
 
         The processor's built-in `crop_to_patches=True` overrides the image processor's file. Only
         an option of the request changes it.
         """
-        del modality
-        given = read_flat_options(options, OPTIONS)
         tiles = 1
         if given.get("crop_to_patches", bool, default=True):
             least = read_count(given, "min_patches", self.min_patches, MAX_TILES)
@@ -55,5 +49,50 @@ class InternVL(Family):
             columns, rows = choose_grid(size, list_grids(least, most), self.tile_pixels)
             tiles = columns * rows
         tiles += tiles != 1
-        text = f"{self.start}{self.context}{self.end}"
-        return lay_out(self.files, text, self.token, self.run * tiles)
+        return lay_out(self.files, self.text, self.token, self.run * tiles)
+
+
+class InternVLChat(ImageFamily):
+    """InternVL 1.5 to 3.5 in OpenGVLab's form, as vLLM serves it: config.json has its settings."""
+
+    model_types: ClassVar[frozenset[str]] = frozenset({"internvl_chat"})
+    # SGLang tiles images by its own rules, and reads none of these settings.
+    engines: ClassVar[frozenset[str]] = frozenset({"vllm"})
+    image = Placeholder("<image>", "<image>")  # several tokens
+    options: ClassVar[frozenset[str]] = frozenset(
+        {"min_dynamic_patch", "max_dynamic_patch", "dynamic_image_size", "use_thumbnail"}
+    )
+
+    def __init__(self, files: ModelFiles) -> None:
+        super().__init__(files)
+        vision = files.config.section("vision_config")
+        self.image_size = read_count(vision, "image_size")
+        side = self.image_size // read_count(vision, "patch_size")
+        ratio = files.config.get("downsample_ratio", float)
+        if not (side and 1 / side <= ratio <= 1):
+            raise UnknownModelError(
+                f"downsample_ratio in {files.config.where} must be above 0 and at most 1"
+            )
+        self.run = int(side**2 * ratio**2)
+        self.min_tiles = read_count(files.config, "min_dynamic_patch", most=MAX_CHAT_TILES)
+        self.max_tiles = read_count(files.config, "max_dynamic_patch", most=MAX_CHAT_TILES)
+        self.is_dynamic = files.config.get("dynamic_image_size", bool)
+        self.has_thumbnail = files.config.get("use_thumbnail", bool)
+        self.token = files.token_id("<IMG_CONTEXT>")
+
+    def expand_image(self, size: MediaSize, given: Section) -> Expansion:
+        """Return the tokens of all tiles between two marks."""
+        tiles = self.count_tiles(size, given)
+        return lay_out(self.files, "<img><IMG_CONTEXT></img>", self.token, self.run * tiles)
+
+    def count_tiles(self, size: MediaSize, given: Section) -> int:
+        """Return the number of tiles. If there are several, the whole image counts as one more."""
+        least = read_count(given, "min_dynamic_patch", self.min_tiles, MAX_CHAT_TILES)
+        most = read_count(given, "max_dynamic_patch", self.max_tiles, MAX_CHAT_TILES)
+        if not given.get("dynamic_image_size", bool, self.is_dynamic):
+            least = most = 1
+        columns, rows = choose_grid(size, list_grids_in_set_order(least, most), self.image_size**2)
+        tiles = columns * rows
+        if tiles != 1 and given.get("use_thumbnail", bool, self.has_thumbnail):
+            tiles += 1
+        return tiles

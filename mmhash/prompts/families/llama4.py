@@ -1,16 +1,14 @@
 """Llama 4: tiles with separators on the canvas that fits an image best, then the whole image."""
 
-from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from mmhash.prompts.families.config_values import read_count, require_equal
-from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
+from mmhash.prompts.families.family import Expansion, ImageFamily, MediaSize, Placeholder
 from mmhash.prompts.families.layout import lay_out
-from mmhash.prompts.families.processor_options import read_flat_options
-from mmhash.prompts.files import ModelFiles, UnknownModelError
+from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
 MAX_TILES = 256
 _IMAGE, _PATCH = "<|image|>", "<|patch|>"
@@ -18,10 +16,11 @@ _START, _END = "<|image_start|>", "<|image_end|>"
 _NEXT, _NEXT_ROW = "<|tile_x_separator|>", "<|tile_y_separator|>"
 
 
-class Llama4(Family):
+class Llama4(ImageFamily):
     """Llama 4."""
 
     model_types: ClassVar[frozenset[str]] = frozenset({"llama4"})
+    image = Placeholder(_IMAGE, _IMAGE)
 
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)
@@ -41,14 +40,9 @@ class Llama4(Family):
         self.is_maximal = image.get("resize_to_max_canvas", bool, default=False)
         self.token = files.token_id(_PATCH)
 
-    def placeholders(self) -> Mapping[Modality, Placeholder]:
-        """Return the placeholder of an image."""
-        return {"image": Placeholder(_IMAGE, _IMAGE)}
-
-    def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
+    def expand_image(self, size: MediaSize, given: Section) -> Expansion:
         """Return the tokens of all tiles and of the whole image. vLLM reads no options."""
-        del modality
-        read_flat_options(options, ())
+        del given
         rows, columns = choose_canvas(size, self.most, self.tile, self.is_maximal)
         tiles = ""
         if rows * columns > 1:

@@ -1,15 +1,13 @@
 """Phi-4 multimodal: the whole image, then its tiles without padding, with a token per row."""
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from mmhash.errors import InputValueError
 from mmhash.prompts.families.config_values import read_count, read_token
-from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
-from mmhash.prompts.families.processor_options import read_flat_options
+from mmhash.prompts.families.family import Expansion, ImageFamily, MediaSize, Placeholder
 from mmhash.prompts.families.tiles import choose_grid, list_grids_in_set_order
-from mmhash.prompts.files import ModelFiles, UnknownModelError
+from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
 MAX_TILES = 64
 # The processor refuses an image if a side would become shorter than this.
@@ -18,7 +16,7 @@ MIN_SIDE = 10
 TILE, PATCH = 448, 14
 
 
-class Phi4Multimodal(Family):
+class Phi4Multimodal(ImageFamily):
     """Phi-4 multimodal in transformers' form: images."""
 
     model_types: ClassVar[frozenset[str]] = frozenset({"phi4_multimodal"})
@@ -36,21 +34,17 @@ class Phi4Multimodal(Family):
                 f"size in {image.where} must be {TILE}, with patches of {PATCH}"
             )
         self.most = read_count(image, "dynamic_hd", 36, MAX_TILES)
-        self.image_token = self.read_image_token()
-        self.token = files.token_id(self.image_token)
+        self.token = self.read_marks()
 
-    def read_image_token(self) -> str:
-        """Return the token that an image is made of."""
-        return read_token(self.files, "image_token")
+    def read_marks(self) -> int:
+        """Set the placeholder of an image, and return the token that an image is made of."""
+        text = read_token(self.files, "image_token")
+        self.image = Placeholder(text, text)
+        return self.files.token_id(text)
 
-    def placeholders(self) -> Mapping[Modality, Placeholder]:
-        """Return the placeholder of an image."""
-        return {"image": Placeholder(self.image_token, self.image_token)}
-
-    def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
+    def expand_image(self, size: MediaSize, given: Section) -> Expansion:
         """Return the tokens of the whole image, its tiles, their rows and a mark."""
-        del modality
-        read_flat_options(options, ())
+        del given
         rows, columns = count_features(size, self.most)
         side = TILE // PATCH // 2
         count = side * side + side + 1 + rows * columns + rows
@@ -62,13 +56,10 @@ class Phi4MM(Phi4Multimodal):
 
     model_types: ClassVar[frozenset[str]] = frozenset({"phi4mm"})
 
-    def read_image_token(self) -> str:
-        """Return the token that an image is made of."""
-        return "<|endoftext10|>"
-
-    def placeholders(self) -> Mapping[Modality, Placeholder]:
-        """Return the placeholder of an image, which contains the image's number."""
-        return {"image": Placeholder("<|image_{i}|>", "<|image_{i}|>")}
+    def read_marks(self) -> int:
+        """Set the placeholder of an image, which contains its number, and return its token."""
+        self.image = Placeholder("<|image_{i}|>", "<|image_{i}|>")
+        return self.files.token_id("<|endoftext10|>")
 
 
 def count_features(size: MediaSize, most: int) -> tuple[int, int]:

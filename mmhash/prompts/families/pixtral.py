@@ -1,30 +1,26 @@
 """Pixtral and Mistral 3: an image is rows of patches, with a token at the end of each row."""
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from mmhash.errors import InputValueError
 from mmhash.prompts.families.config_values import check_token, read_count, require_equal
 from mmhash.prompts.families.family import (
     MAX_TOKENS,
     Expansion,
-    Family,
+    ImageFamily,
     MediaSize,
-    Modality,
     Placeholder,
 )
 from mmhash.prompts.families.layout import mark_embeds
-from mmhash.prompts.families.processor_options import read_flat_options
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
 
-class Pixtral(Family):
+class Pixtral(ImageFamily):
     """Pixtral in transformers' form: `model_type` llava with Pixtral's vision tower."""
 
     model_types: ClassVar[frozenset[str]] = frozenset({"llava"})
     image_token_index: ClassVar[int] = 32000
-    options: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)
@@ -41,8 +37,11 @@ class Pixtral(Family):
                 )
         self.longest = read_count(files.image_processor.section("size"), "longest_edge")
         self.check_longest(read_count(vision, "image_size", 1024))
-        self.image_token = files.processor.get("image_token", str, "[IMG]")
-        self.token = check_token(files, self.image_token, self.image_token_index)
+        image_token = files.processor.get("image_token", str, "[IMG]")
+        self.image = Placeholder(
+            image_token, ""
+        )  # an engine writes none that a template leaves out
+        self.token = check_token(files, image_token, self.image_token_index)
         self.row_end = files.token_id(files.processor.get("image_break_token", str, "[IMG_BREAK]"))
         self.end = files.token_id(files.processor.get("image_end_token", str, "[IMG_END]"))
 
@@ -61,15 +60,9 @@ class Pixtral(Family):
         """Refuse a longest side that differs from the tower's `image_size`, which vLLM uses."""
         require_equal(self.files.image_processor.section("size"), "longest_edge", image_size)
 
-    def placeholders(self) -> Mapping[Modality, Placeholder]:
-        """Return the placeholder of an image. Engines do not add it if the template omits it."""
-        return {"image": Placeholder(self.image_token, "")}
-
-    def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
+    def expand_image(self, size: MediaSize, given: Section) -> Expansion:
         """Return the tokens of all rows."""
-        del modality
-        given = read_flat_options(options, self.options).section("size")
-        longest = read_count(given, "longest_edge", self.longest)
+        longest = read_count(given.section("size"), "longest_edge", self.longest)
         rows, columns = count_patches(size, longest, self.patch)
         if rows * (columns + 1) > MAX_TOKENS:
             raise UnknownModelError(f"an item of this model has more than {MAX_TOKENS} tokens")

@@ -27,7 +27,10 @@ class Processed(Family):
         self._texts = None if files.unchecked else checked.texts(kind, files.engine, files.release)
         self._targets = files.model_processor.facts().targets
         self._processor = files.model_processor
-        self._least_side = 0 if files.unchecked else checked.LEAST_SIDES.get(kind, 0)
+        self._kind = "" if files.unchecked else kind
+        self._step = 1
+        if self._kind in checked.PADDED_CLIPS:
+            self._step = files.audio_processor.get("hop_length", int, 160)
         self.numbers_items = kind in checked.NUMBERED
 
     def placeholders(self) -> Mapping[Modality, Placeholder]:
@@ -61,9 +64,11 @@ class Processed(Family):
         placeholder = self.placeholders().get(modality)
         if placeholder is None:
             raise UnknownModelError(f"mmhash cannot plan {modality} items of this model")
-        if modality == "image" and min(size.width, size.height) < self._least_side:
+        if modality == "image" and not checked.is_counted_alike(
+            self._kind, size.width, size.height
+        ):
             raise InputValueError(
-                f"images of this model are planned from {self._least_side} pixels per side"
+                "vLLM and the model's processor count an image of this size differently"
             )
         if modality == "video" and size.height in {1, 3}:
             raise InputValueError("engines mistake the rows of so small a video for its channels")
@@ -76,6 +81,6 @@ class Processed(Family):
             size.frames,
             size.fps,
             size.times,
-            size.samples,
+            -(-size.samples // self._step) * self._step,
             size.place,
         )

@@ -3,30 +3,21 @@
 from mmhash.prompts.families.family import Family
 from mmhash.prompts.families.gemma3 import Gemma3
 from mmhash.prompts.families.glm4v import Glm4V
-from mmhash.prompts.families.idefics3 import Idefics3, SmolVLM
-from mmhash.prompts.families.internvl import InternVL
-from mmhash.prompts.families.internvl_chat import InternVLChat
+from mmhash.prompts.families.internvl import InternVL, InternVLChat
 from mmhash.prompts.families.llama4 import Llama4
-from mmhash.prompts.families.llava import Llava
-from mmhash.prompts.families.llava_next import LlavaNext
-from mmhash.prompts.families.llava_onevision import LlavaOnevision
+from mmhash.prompts.families.llava import Llava, LlavaNext, LlavaOnevision
 from mmhash.prompts.families.phi4 import Phi4MM, Phi4Multimodal
 from mmhash.prompts.families.pixtral import Mistral3, Pixtral
 from mmhash.prompts.families.processed import Processed
-from mmhash.prompts.families.qwen2_audio import Qwen2Audio
 from mmhash.prompts.families.qwen2_vl import Qwen2VL
 from mmhash.prompts.families.qwen3_vl import Qwen3VL
-from mmhash.prompts.families.ultravox import Ultravox
 from mmhash.prompts.files import ModelFiles
 
 FAMILIES: tuple[type[Family], ...] = (
     Qwen2VL,
     Qwen3VL,
     Glm4V,
-    Qwen2Audio,
-    Ultravox,
     Gemma3,
-    Idefics3,
     InternVL,
     InternVLChat,
     Llama4,
@@ -37,7 +28,6 @@ FAMILIES: tuple[type[Family], ...] = (
     Phi4MM,
     Phi4Multimodal,
     Pixtral,
-    SmolVLM,
 )  # fmt: skip
 
 

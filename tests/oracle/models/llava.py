@@ -1,4 +1,4 @@
-"""LLaVA's, InternVL's, Gemma's, Mistral's, Idefics', Llama's and Phi's models."""
+"""LLaVA's, InternVL's, Gemma's, Mistral's, Llama's and Phi's models."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -25,14 +25,6 @@ _INTERNVL = {
     "context_image_token": "<IMG_CONTEXT>",
     "video_token": "<video>",
 }
-_IDEFICS = (
-    "<fake_token_around_image>",
-    "<image>",
-    "<end_of_utterance>",
-    "<global-img>",
-    "<video>",
-    *(f"<row_{row}_col_{column}>" for row in range(1, 7) for column in range(1, 7)),
-)
 _LLAMA = (
     "<|image|>",
     "<|patch|>",
@@ -93,16 +85,14 @@ def _build(
         import numpy as np
         import transformers
         from transformers.models.llava import processing_llava
-        from transformers.models.smolvlm import processing_smolvlm
 
-        # LLaVA's asks for an array only to read its shape, and SmolVLM's has numbers of videos.
+        # LLaVA's asks for an array only to read its shape.
         processing_llava.to_numpy_array = lambda image: np.broadcast_to(np.float32(0), image.shape)
-        processing_smolvlm.num2words = str
         kind = getattr(transformers, image[0])
         if image[0] in {"Llama4ImageProcessor", "Phi4MultimodalImageProcessor"}:
             kind = _read_values(kind)
         parts = {"image_processor": kind(**image[1])}
-        if name in {"InternVLProcessor", "SmolVLMProcessor", "LlavaOnevisionProcessor"}:
+        if name in {"InternVLProcessor", "LlavaOnevisionProcessor"}:
             video = name.replace("Processor", "VideoProcessor")
             parts["video_processor"] = getattr(transformers, video)()
         if name == "Phi4MultimodalProcessor":
@@ -176,25 +166,6 @@ def _internvl(**image: Any) -> Recipe:
             {"max_patches": 6},
             {"min_patches": 3, "max_patches": 20},
             {"crop_to_patches": False},
-        ),
-    )
-
-
-def _idefics(kind: str, name: str, side: int, tile: int, run: int) -> Recipe:
-    image = {"size": {"longest_edge": side}, "max_image_size": {"longest_edge": tile}}
-    return Recipe(
-        modality="image",
-        special=_IDEFICS,
-        config={"model_type": kind, "image_token_id": 259},
-        text="<image>",
-        target="<image>",
-        processor=_build(f"{name}Processor", (f"{name}ImageProcessor", image), image_seq_len=run),
-        options=(
-            {},
-            {},
-            {"do_image_splitting": False},
-            {"size": {"longest_edge": 2 * tile}},
-            {"size": {"longest_edge": 5 * tile}},
         ),
     )
 
@@ -274,8 +245,6 @@ MODELS: dict[str, Recipe] = {
     "gemma3-file": _gemma(do_pan_and_scan=True, pan_and_scan_max_num_crops=2),
     "internvl": _internvl(),
     "internvl-file": _internvl(crop_to_patches=False, min_patches=2, max_patches=24),
-    "idefics3": _idefics("idefics3", "Idefics3", 4 * 364, 364, 169),
-    "smolvlm": _idefics("smolvlm", "SmolVLM", 4 * 512, 512, 64),
     "llama4": _llama(336),
     "llama4-maximal": _llama(448, max_patches=9, resize_to_max_canvas=True),
     "phi4": _phi(),

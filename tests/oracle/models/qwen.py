@@ -15,7 +15,6 @@ _GLM = (
     "<|begin_of_image|>", "<|end_of_image|>", "<|image|>", "<|begin_of_video|>",
     "<|end_of_video|>", "<|video|>",
 )  # fmt: skip
-_AUDIO = ("<|im_start|>", "<|im_end|>", "<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>")
 
 _IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
 _VIDEO = "<|vision_start|><|video_pad|><|vision_end|>"
@@ -40,18 +39,6 @@ def _vision(
             image_processor=getattr(transformers, classes[0])(**image),
             tokenizer=transformers.PreTrainedTokenizerFast.from_pretrained(folder),
             video_processor=getattr(transformers, classes[1])(**(video or {})),
-        )
-
-    return build
-
-
-def _audio(**settings: Any) -> Callable[[Path], Any]:
-    def build(folder: Path) -> Any:
-        import transformers
-
-        return transformers.Qwen2AudioProcessor(
-            feature_extractor=transformers.WhisperFeatureExtractor(feature_size=8, **settings),
-            tokenizer=transformers.PreTrainedTokenizerFast.from_pretrained(folder),
         )
 
     return build
@@ -162,15 +149,4 @@ MODELS: dict[str, Recipe] = {
     "qwen2_5_vl-video": _videos("qwen2_5_vl", "Qwen2_5_VLProcessor", cap_pixels_per_frame=True),
     "qwen3_vl-video": _videos("qwen3_vl", "Qwen3VLProcessor"),
     "qwen3_vl-video-capped": _videos("qwen3_vl", "Qwen3VLProcessor", cap_pixels_per_frame=True),
-    "qwen2_audio": Recipe(
-        modality="audio",
-        special=_AUDIO,
-        config={"model_type": "qwen2_audio"},
-        text="Audio {i}: <|audio_bos|><|AUDIO|><|audio_eos|>",
-        target="<|AUDIO|>",
-        processor=_audio(),
-        meta=False,
-        most=2,
-        arguments={"sampling_rate": 16_000},
-    ),
 }

@@ -113,7 +113,7 @@ def test_a_configured_model_decides_as_its_plan(
 
 
 def test_a_model_without_plans_for_the_engine_decides_nothing(tmp_path: Path) -> None:
-    models = {"m": prompt_models.write("idefics3", tmp_path)}
+    models = {"m": prompt_models.write("llava", tmp_path)}
     with running(create_app(Settings(decoders=1, models=models))) as server:
         request = {"text": "<image>", "image_data": "YWJj", "model": "m"}
         answer = server.client.post("/annotate?engine=sglang@0.5.23", json=request).json()

@@ -6,6 +6,7 @@ import pytest
 
 from mmhash.errors import InputValueError
 from mmhash.prompts import MediaSize, Model, UnknownModelError
+from mmhash.prompts.families import checked
 from tests.support import processed_models
 
 
@@ -40,3 +41,22 @@ def test_options_and_modalities_that_are_not_checked_are_refused(model: Model) -
         family.expand("video", MediaSize(640, 360, frames=4, fps=2.0), {})
     with pytest.raises(InputValueError, match="absolute aspect ratio"):
         family.expand("image", MediaSize(8000, 1), {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "width", "height", "is_alike"),
+    [
+        ("step3p7", 727, 300, True),
+        ("step3p7", 300, 728, False),
+        ("step3p7", 10, 32, False),
+        ("step3p7", 10, 33, True),
+        ("step3p7", 1, 728, False),
+        ("step3p7", 8000, 1, True),
+        ("minimax_m3_vl", 27, 500, False),
+        ("paddleocr_vl", 1, 1, True),
+    ],
+)
+def test_sizes_that_vllm_counts_otherwise_are_known(
+    kind: str, width: int, height: int, is_alike: bool
+) -> None:
+    assert checked.is_counted_alike(kind, width, height) is is_alike

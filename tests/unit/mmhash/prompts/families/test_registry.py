@@ -47,9 +47,6 @@ CLIP = {"model_type": "clip_vision_model", "image_size": 336, "patch_size": 14}
 @pytest.mark.parametrize(
     ("name", "where", "changes"),
     [
-        ("idefics3", "image", {"size": {"height": 364, "width": 364}}),
-        ("idefics3", "image", {"do_resize": False}),
-        ("idefics3", "image", {"max_image_size": {}}),
         ("internvl", "image", {"max_patches": HUGE}),
         ("internvl", "image", {"size": {"shortest_edge": 448}}),
         ("internvl", "image", {"do_resize": False}),
@@ -64,7 +61,7 @@ CLIP = {"model_type": "clip_vision_model", "image_size": 336, "patch_size": 14}
         ("llava_next", "image", {"image_grid_pinpoints": [[336, 672]]}),
         *(
             ("llava_next", "config", {"image_grid_pinpoints": pinpoints})
-            for pinpoints in (None, [], [[336]], [[336, "672"]], [[335, 672]], [[336, 1 << 17]])
+            for pinpoints in (None, [], [[336]], [[336, "672"]], [[335, 672]])
         ),
         ("llava_onevision", "processor", {"vision_aspect_ratio": "anyres_max_4"}),
         ("llava_onevision", "processor", {"num_image_tokens": 576}),
@@ -92,8 +89,6 @@ def test_settings_that_no_processor_has_are_refused(
         ("pixtral", {"size": {"longest_edge": 32}}, MediaSize(9, 9), "size"),
         ("pixtral", {}, MediaSize(1, 8192), "1 x 8192"),
         ("phi4", {}, MediaSize(1, 8000), "1 x 8000"),
-        # The processor enlarges 1000 to three tiles of 364, and the shorter side with it.
-        ("idefics3", {"size": {"longest_edge": 1000}}, MediaSize(1000, 700), "makes 3 x 3"),
     ],
 )
 def test_options_and_sizes_that_are_not_planned_are_refused(
@@ -185,8 +180,8 @@ def test_sglang_has_an_item_for_each_tile_of_llama_4_so_takes_no_hash(tmp_path: 
 
 # SGLang expands these by rules that are not the family's, or does not serve them.
 OTHER_IN_SGLANG = (
-    "idefics3", "internvl", "internvl_chat", "llava", "llava_next", "llava_onevision",
-    "phi4_multimodal", "phi4mm", "smolvlm", "ultravox",
+    "internvl", "internvl_chat", "llava", "llava_next", "llava_onevision",
+    "phi4_multimodal", "phi4mm",
 )  # fmt: skip
 
 
