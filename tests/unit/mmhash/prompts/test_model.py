@@ -264,9 +264,9 @@ def test_a_type_that_is_no_text_is_an_error(model: Model, engine: str, kind: Any
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"block_size": 0}, "block_size is at least 1, not 0"),
-        ({"of": "pixel"}, "of is bytes or pixels, not 'pixel'"),
-        ({"content_format": "text"}, "content_format is auto, string or openai, not 'text'"),
+        ({"block_size": 0}, "block_size must be at least 1, not 0"),
+        ({"of": "pixel"}, "of must be bytes or pixels, not 'pixel'"),
+        ({"content_format": "text"}, "content_format must be auto, string or openai, not 'text'"),
     ],
 )
 def test_a_wrong_option_is_an_error(model: Model, options: dict[str, Any], reason: str) -> None:
@@ -297,9 +297,13 @@ KEY = mmhash.key(b"a")
             InputTypeError,
             "the key of a Media must be a Digest, not str",
         ),
-        (Media(MediaSize("64", 64), KEY), InputTypeError, "width is an int, not str"),
-        (Media(MediaSize(), KEY), InputValueError, "width is at least 1, not 0"),
-        (Media(MediaSize(64, 64), KEY, 9), InputValueError, "exif_orientation is at most 8, not 9"),
+        (Media(MediaSize("64", 64), KEY), InputTypeError, "width must be an int, not str"),
+        (Media(MediaSize(), KEY), InputValueError, "width must be at least 1, not 0"),
+        (
+            Media(MediaSize(64, 64), KEY, 9),
+            InputValueError,
+            "exif_orientation must be at most 8, not 9",
+        ),
     ],
 )
 def test_the_size_and_key_of_media_have_their_types(
