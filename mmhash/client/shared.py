@@ -10,7 +10,7 @@ from mmhash.client.exchange import Request
 from mmhash.errors import ServiceError, TransportError
 from mmhash.transport import SharedPool, SharedTensor
 
-# Room for three features of 20 MiB. When the pool is full, a feature gets its own segment.
+# Room for three features of 20 MiB. When the pool is full, the bytes are sent.
 POOL_BYTES = 64 << 20
 
 # The service cannot see this memory, or no longer can.

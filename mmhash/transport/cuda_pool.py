@@ -8,8 +8,6 @@ notices when the producer has exited.
 
 import ctypes
 import os
-import threading
-import warnings
 import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
@@ -21,7 +19,6 @@ from mmhash.transport import ipc_driver
 from mmhash.transport.cuda_tensor import IpcTensor, mappings, producer_tensor
 from mmhash.transport.handles import Grant, Handle
 from mmhash.transport.ledger import Ledger
-from mmhash.transport.shm_tensor import SharedTensor, allocate_overflow
 from mmhash.view import View, view_of
 
 if TYPE_CHECKING:
@@ -65,16 +62,15 @@ class FeaturePool:
         except BaseException:
             ipc_driver.free(self.device, self._base)
             raise
-        self._warned = threading.Event()
         mappings.add_own(self._ledger.layout, self.device, self._base)
         owned = _Owned(self.device, self._base, words)
         self.close = weakref.finalize(self, _free, self._owner, self._ledger, owned)
 
-    def lease(self, tensor: "torch.Tensor") -> IpcTensor | SharedTensor:
+    def lease(self, tensor: "torch.Tensor") -> IpcTensor:
         """Copy a tensor of this GPU into a slice, queued on torch's current stream.
 
-        Does not wait. If no slice is free, the tensor is copied to host memory instead, which waits
-        for the current stream.
+        Does not wait. If no slice is free, raise a TransportError: `SharedTensor.create(tensor)`
+        goes through host memory.
         """
         ipc_driver.check_process(self._owner)
         if not is_tensor(tensor):
@@ -85,10 +81,7 @@ class FeaturePool:
                 f"the pool is of cuda:{self.device}, the tensor of {tensor.device}"
                 + (": use SharedTensor" if tensor.is_cpu else "")
             )
-        granted = self._ledger.grant(view.data.nbytes)
-        if granted is None:
-            return self._lease_host_memory(tensor)
-        return self._copy(view, view.data, *granted)
+        return self._copy(view, view.data, *self._ledger.grant(view.data.nbytes))
 
     def __reduce__(self) -> NoReturn:
         raise InputTypeError("a pool is not sent to another process: send its features' handles")
@@ -119,17 +112,6 @@ class FeaturePool:
             queue_copy(0)
             raise
         return producer_tensor(handle, self.device)
-
-    def _lease_host_memory(self, tensor: "torch.Tensor") -> SharedTensor:
-        if not self._warned.is_set():
-            self._warned.set()
-            warnings.warn(
-                f"the pool of {self.nbytes} bytes has no slice of {tensor.nbytes}: tensors go"
-                " through host memory until it has; give it more with FeaturePool(nbytes=…)",
-                RuntimeWarning,
-                stacklevel=3,
-            )
-        return allocate_overflow(self._ledger, tensor)
 
 
 class _Owned(NamedTuple):

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from mmhash.arguments import check_int, check_seconds
-from mmhash.errors import InputValueError
+from mmhash.errors import InputValueError, TransportError
 from mmhash.transport.handles import Grant
 from mmhash.transport.layout import (
     ALIGNMENT,
@@ -28,9 +28,8 @@ class _ActiveLease(NamedTuple):
     slot: int
     generation: int
     offset: int
-    size: int  # bytes of its slice with padding; 0 if the lease has an overflow segment
+    size: int  # bytes of its slice with padding
     since: float
-    overflow: Segment | None
 
 
 class Ledger:
@@ -68,23 +67,25 @@ class Ledger:
         self._generation = 0
         self._active: dict[int, _ActiveLease] = {}
 
-    def grant(self, nbytes: int, *, overflow: Segment | None = None) -> tuple[Grant, int] | None:
-        """Return a lease and the offset of its slice, or None if there is no room.
+    def grant(self, nbytes: int) -> tuple[Grant, int]:
+        """Return a lease and the offset of its slice; without room, raise a TransportError.
 
-        Only withdraw() can end the lease before filled(). With an `overflow` segment, which already
-        holds the bytes, the lease takes only a slot, and closes the segment when it ends.
+        Only withdraw() can end the lease before filled().
         """
-        size = 0 if overflow else (max(nbytes, 1) + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+        size = (max(nbytes, 1) + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
         with self._lock:
             gap = self._find_gap(size)
             if gap is None:
                 self._collect()
                 gap = self._find_gap(size)
             if gap is None:
-                return None
+                raise TransportError(
+                    f"the pool of {self.layout.nbytes} bytes has no slice of {nbytes}: give it more"
+                    " with nbytes=…, or close features that were read"
+                )
             slot, offset = gap
             self._generation = self._generation % 0xFFFFFFFF + 1
-            lease = _ActiveLease(slot, self._generation, offset, size, self._clock(), overflow)
+            lease = _ActiveLease(slot, self._generation, offset, size, self._clock())
             self._active[slot] = lease
             self._write_slot(lease, nbytes)
             return Grant(self.layout.name, lease.slot, lease.generation), lease.offset
@@ -125,11 +126,9 @@ class Ledger:
         slot = next((slot for slot in range(self.layout.slots) if slot not in self._active), None)
         if slot is None:
             return None
-        if size == 0:
-            return slot, 0
         start = 0
         for lease in sorted(self._active.values(), key=attrgetter("offset")):
-            if lease.size and lease.offset - start >= size:
+            if lease.offset - start >= size:
                 break
             start = max(start, lease.offset + lease.size)
         return (slot, start) if start + size <= self.layout.nbytes else None
@@ -139,7 +138,7 @@ class Ledger:
         offset = self.layout.slot_offset(lease.slot)
         self._longs[offset // 8 + 1] = lease.offset
         self._longs[offset // 8 + 2] = nbytes
-        self._words[offset // 4 + 1] = lease.generation if lease.overflow else 0
+        self._words[offset // 4 + 1] = 0
         self._words[offset // 4] = lease.generation
 
     def _collect(self) -> None:
@@ -155,5 +154,3 @@ class Ledger:
     def _end(self, lease: _ActiveLease) -> None:
         self._words[self.layout.slot_offset(lease.slot) // 4] = 0
         del self._active[lease.slot]
-        if lease.overflow is not None:
-            lease.overflow.close()

@@ -15,7 +15,7 @@ from mmhash.forks import check_not_forked
 from mmhash.transport.handles import Handle
 from mmhash.transport.ledger import Ledger
 from mmhash.transport.segments import Segment, map_shared
-from mmhash.transport.shm_tensor import SharedTensor, allocate_overflow, leased_tensor, shareable
+from mmhash.transport.shm_tensor import SharedTensor, leased_tensor, shareable
 
 
 class SharedPool:
@@ -31,14 +31,11 @@ class SharedPool:
         self._segment: _PoolSegment | None = _PoolSegment(nbytes, consumers, timeout_s)
 
     def lease(self, item: Any) -> SharedTensor:
-        """Copy an array, a tensor or bytes into a slice; without room, into a new segment."""
+        """Copy an array, a tensor or bytes into a slice; without room, raise a TransportError."""
         view = shareable(item)
         content = view.on_host()
         segment = self._own_segment()
-        granted = segment.ledger.grant(len(content))
-        if granted is None:
-            return allocate_overflow(segment.ledger, item)
-        grant, offset = granted
+        grant, offset = segment.ledger.grant(len(content))
         try:
             segment.content[offset : offset + len(content)] = np.frombuffer(content, np.uint8)
         except BaseException:

@@ -12,7 +12,6 @@ from mmhash.errors import DeviceError, InputTypeError, TransportError
 from mmhash.transport.feature import Feature
 from mmhash.transport.handles import Grant, Handle, parse
 from mmhash.transport.lease import Lease
-from mmhash.transport.ledger import Ledger
 from mmhash.transport.segments import Segment, map_private, pool_mappings
 from mmhash.view import View, view_of
 
@@ -26,7 +25,11 @@ class SharedTensor(Feature["_SegmentBacking"]):
     @classmethod
     def create(cls, item: Any) -> Self:
         """Copy an array, a tensor or bytes to a new segment, which close() removes."""
-        segment, handle = create_segment(item)
+        view = shareable(item)
+        content = view.on_host()
+        segment = Segment(len(content))
+        segment.fill(content)
+        handle = Handle("shm", segment.name, 0, len(content), view.dtype, view.shape, None)
         return cls(_SegmentBacking(handle, segment=segment))
 
     @classmethod
@@ -101,8 +104,8 @@ class _SegmentBacking:
         mapped = self._mapped
         if mapped is None:
             name, start, nbytes = self.handle.name, self.handle.offset, self.handle.nbytes
-            if self._lease is not None and self.is_lent:
-                self._lease.check_range(start, nbytes)
+            if self._lease is not None:
+                self._lease.check_range(start, nbytes, name)
                 mapped = pool_mappings.view(name, start, nbytes)
             else:
                 mapped = map_private(name, start, nbytes)
@@ -116,8 +119,8 @@ class _SegmentBacking:
 
     @property
     def is_lent(self) -> bool:
-        """True for a pool's segment, where another feature can replace this one."""
-        return self._lease is not None and self._lease.layout.is_pool_segment(self.handle.name)
+        """True in a pool, where another feature can replace this one."""
+        return self._lease is not None
 
     def check_lease(self) -> None:
         """Raise if another feature may have replaced this one."""
@@ -136,25 +139,6 @@ class _SegmentBacking:
 def acknowledge_at_end(owner: object, lease: Lease) -> Callable[[], object]:
     """Acknowledge a lease when the result is called, or when its owner is collected."""
     return weakref.finalize(owner, _acknowledge, lease, os.getpid())
-
-
-def create_segment(item: Any) -> tuple[Segment, Handle]:
-    """Copy an item to a new segment."""
-    view = shareable(item)
-    content = view.on_host()
-    segment = Segment(len(content))
-    segment.fill(content)
-    return segment, Handle("shm", segment.name, 0, len(content), view.dtype, view.shape, None)
-
-
-def allocate_overflow(ledger: Ledger, item: Any) -> SharedTensor:
-    """Copy an item that no pool has room for to a segment that is removed with its lease."""
-    segment, handle = create_segment(item)
-    granted = ledger.grant(handle.nbytes, overflow=segment)
-    if granted is None:
-        segment.close()
-        raise TransportError("the pool has no free lease: its consumers acknowledge none")
-    return leased_tensor(handle, granted[0])
 
 
 def shareable(item: Any) -> View:

@@ -13,7 +13,7 @@ import pytest
 import mmhash
 from mmhash import Digest, TransportError
 from mmhash.transport import SharedPool, SharedTensor
-from mmhash.transport.segments import DIRECTORY, pool_mappings
+from mmhash.transport.segments import pool_mappings
 
 KIB = 1024
 NOISE = np.random.default_rng(4).integers(0, 256, 40 * KIB, dtype=np.uint8)
@@ -89,14 +89,13 @@ def test_a_late_reader_gets_an_error_and_no_bytes() -> None:
                 read(feature)
 
 
-def test_without_room_it_goes_beside_the_pool(pool: SharedPool, reader: Any) -> None:
-    first, second = pool.lease(NOISE), pool.lease(NOISE[::-1])
-    assert first.handle()["name"] != second.handle()["name"]
-    assert reader(second) == mmhash.key(NOISE[::-1])
+def test_without_room_a_lease_is_refused_until_one_ends(pool: SharedPool, reader: Any) -> None:
+    first = pool.lease(NOISE)
+    for item in (NOISE[::-1], bytes(65 * KIB)):
+        with pytest.raises(TransportError, match="has no slice"):
+            pool.lease(item)
     assert reader(first) == mmhash.key(NOISE)
     assert pool.lease(NOISE).handle()["offset"] == 0
-    assert not (DIRECTORY / second.handle()["name"]).exists()
-    assert reader(pool.lease(bytes(65 * KIB))) == mmhash.key(bytes(65 * KIB))
 
 
 def test_a_closed_pool_is_gone_and_leaves_nothing() -> None:
