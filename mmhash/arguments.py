@@ -12,7 +12,7 @@ from mmhash.errors import InputTypeError, InputValueError, shown
 
 def check_int(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
     """Return an int within bounds. Accept numpy's integers; refuse bools."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
+    if type(value) is not int and (isinstance(value, bool) or not isinstance(value, Integral)):
         raise InputTypeError(f"{name} must be an int, not {type(value).__name__}")
     number = int(value)
     if least is not None and number < least:

@@ -6,6 +6,7 @@ feature that the engine lacks.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from mmhash.digest import Digest
@@ -240,7 +241,7 @@ class AnnotateFormats:
     unhashed: Callable[[dict[str, Any], str, str], dict[str, Any]] = _no_options
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Engine:
     """An engine, as the registry lists it. Its functions get releases that `releases` knows."""
 
@@ -278,13 +279,13 @@ class Engine:
     compression_headers: tuple[str, ...] = ()
     """Headers other than Content-Encoding that make the engine decompress a body."""
 
-    @property
+    @cached_property
     def caller_request_members(self) -> frozenset[str]:
         """Members of a whole request that a caller may not set, including the members for tags."""
         fields = (field for field in self.caller_fields if field.of_request)
         return frozenset({TAGS_MEMBER, *(name for field in fields for name in field.names)})
 
-    @property
+    @cached_property
     def caller_media_members(self) -> frozenset[str]:
         """Members with which a caller's media objects identify their content."""
         fields = (field for field in self.caller_fields if field.kind in {"hash", "feature"})

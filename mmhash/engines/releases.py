@@ -48,7 +48,9 @@ class Releases(Generic[Recipe]):
 
     def recipe(self, version: str) -> Recipe:
         """Return the recipe of a release; the error for an unknown one lists the known."""
-        found: Range[Recipe] = _find(self, check_text("version", version))
+        if type(version) is not str:
+            check_text("version", version)
+        found: Range[Recipe] = _find(self, version)
         return found.recipe
 
     def find(self, version: str) -> Range[Recipe]:

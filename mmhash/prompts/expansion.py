@@ -61,6 +61,8 @@ def questions(
     family: Family, items: Sequence[tuple[Modality, MediaSize]], options: Mapping[str, Any]
 ) -> list[Question]:
     """Return the questions for the model's processor that must be answered before the expansion."""
+    if type(family).question is Family.question:  # it asks nothing
+        return []
     asked = (
         family.question(modality, size, _options_of(modality, options))
         for modality, size in dict.fromkeys(_counted(family, items))

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
@@ -69,13 +71,14 @@ class _Named(NamedTuple):
     block_key: Digest
 
 
-class OpenedPlan(NamedTuple):
+@dataclass(frozen=True)
+class OpenedPlan:
     """A parsed request that still needs the sizes and keys of its media."""
 
     model: "Model"
     request: EngineRequest
 
-    @property
+    @cached_property
     def sources(self) -> list[MediaSource]:
         """The media of the request, in order."""
         return [place.source for place in self.request.places]
@@ -93,7 +96,7 @@ class OpenedPlan(NamedTuple):
         )
         if not (is_asked and request.engine.name == "vllm" and options["model_id"] is not None):
             return None
-        if not vllm.hashes_files(request.release):
+        if not (self.sources and vllm.hashes_files(request.release)):
             return None
         names = ("mm_processor_kwargs", "media_io_kwargs")
         given = msgspec.json.encode([read_object(request.members, name) for name in names])

@@ -191,7 +191,7 @@ def template_variables(body: Mapping[str, Any], template: "ChatTemplate") -> dic
     kept = {
         name: value
         for name, value in values.items()
-        if name in _ARGUMENTS or name in template.variables - NOT_PASSED
+        if name in _ARGUMENTS or (name in template.variables and name not in NOT_PASSED)
     }
     kept.setdefault("documents", None)
     if kept["continue_final_message"] and kept["add_generation_prompt"]:

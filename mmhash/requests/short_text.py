@@ -5,6 +5,7 @@ a short word leaves little text for the parser, which would otherwise copy it at
 """
 
 import re
+from functools import cached_property
 from secrets import token_hex
 
 from mmhash.requests.media_text import Base64Error, decode_base64
@@ -37,13 +38,14 @@ class ShortText:
 
     def __init__(self, whole: bytes) -> None:
         self.whole = whole
-        self._nonce = token_hex(16).encode()
         self._texts: list[memoryview] = []
         self._contents: list[bytearray] = []
         self._known: dict[tuple[int, bytes, bytes], list[int]] = {}
         self.text = whole
         for beginning, mark in _MARKS:
             self.text = self._shorten(self.text, beginning, mark)
+        self.has_words = bool(self._texts)
+        """True if anything was set aside."""
 
     def _shorten(self, text: bytes, beginning: bytes, mark: re.Pattern[bytes]) -> bytes:
         pieces, start, end = [], 0, 0
@@ -81,18 +83,19 @@ class ShortText:
             self._contents.append(content)
         return self._word(number)
 
+    @cached_property
+    def _nonce(self) -> bytes:
+        return token_hex(16).encode()
+
     def _word(self, number: int) -> bytes:
         return b"%b%0*d" % (self._nonce, _DIGITS, number)
 
-    @property
-    def has_words(self) -> bool:
-        """True if anything was set aside."""
-        return bool(self._texts)
-
     def content(self, text: str) -> bytearray | None:
         """Return the decoded content that a short text ends with, if it was set aside."""
+        if not self._contents:
+            return None
         word = text[-WORD_LENGTH:]
-        if not self._contents or not word.startswith(self._nonce.decode()):
+        if not word.startswith(self._nonce.decode()):
             return None
         return self._contents[int(word[-_DIGITS:])]
 

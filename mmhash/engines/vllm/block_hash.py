@@ -3,6 +3,7 @@
 import hashlib
 import pickle
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from xxhash import xxh3_128_digest
@@ -38,9 +39,8 @@ def _tuples(tokens: Sequence[int], length: int) -> list[tuple[int, ...]]:
     return [whole[stop - length : stop] for stop in stops]
 
 
-def _pickled(value: Any) -> bytes:
-    """Return a pickle as the engine writes it; mmhash never loads a pickle."""
-    return pickle.dumps(value, 5)
+# As the engine writes a pickle; mmhash never loads one.
+_pickled = partial(pickle.dumps, protocol=5)
 
 
 _BLOCK_HASHES = {

@@ -9,8 +9,11 @@ from starlette.requests import ClientDisconnect
 
 from mmhash.engines.caller_fields import COMPRESSION_HEADERS
 from mmhash_service.bodies.parsing import parse_natural
+from mmhash_service.limits.text import header_of
 from mmhash_service.problems.problem import Problem, shown
 from mmhash_service.telemetry import metrics, tracing
+
+_COMPRESSION_HEADERS = frozenset(name.encode() for name in COMPRESSION_HEADERS)
 
 # A body has stalled if fewer bytes than this arrive within `stall_timeout_s`.
 MIN_PROGRESS = 1024
@@ -30,7 +33,7 @@ WATCH_CLIENT = "mmhash.watch_client"
 
 def declared_length(request: Request) -> int | None:
     """Return the Content-Length, or None if it is missing or invalid."""
-    return parse_natural(request.headers.get("content-length", ""))
+    return parse_natural(header_of(request.scope["headers"], b"content-length") or "")
 
 
 async def read_body(
@@ -65,10 +68,10 @@ async def read_body(
 
 def refuse_compressed(request: Request) -> None:
     """Refuse a body that a gateway or engine might decompress: it would see other bytes."""
-    for name in COMPRESSION_HEADERS:
-        encoding = request.headers.get(name, "identity")
-        if encoding.lower() != "identity":
-            raise Problem("unsupported-encoding", reason=f"{name} is {shown(encoding)}")
+    for name, value in request.scope["headers"]:
+        if name in _COMPRESSION_HEADERS and value.lower() != b"identity":
+            reason = f"{name.decode()} is {shown(value.decode('latin-1'))}"
+            raise Problem("unsupported-encoding", reason=reason)
 
 
 def too_large(limit: int, length: int | None = None) -> Problem:

@@ -182,6 +182,11 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
         return data
 
+    @property
+    def is_read(self) -> bool:
+        """True if the whole response has been read."""
+        return self._is_complete and not self._pieces
+
     async def _wait(self) -> None:
         if self._error is not None:
             raise self._error

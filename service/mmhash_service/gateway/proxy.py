@@ -30,6 +30,7 @@ from mmhash_service.gateway.router import Routing
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.items.context import resolve_tenant
 from mmhash_service.limits.capacity import Admission
+from mmhash_service.limits.text import header_of
 from mmhash_service.problems.problem import Problem
 from mmhash_service.telemetry import ROUTE, metrics, tracing
 from mmhash_service.telemetry.tracing import ID_HEADER, request_id
@@ -108,8 +109,8 @@ class Proxy:
 
         settings = self._settings
         await read_body(request, body_limit(request, settings), take, settings.stall_timeout_s)
-        body, content_type = b"".join(pieces), request.headers.get("content-type", "")
-        path = request.scope["path"]
+        body, path = b"".join(pieces), request.scope["path"]
+        content_type = header_of(request.scope["headers"], b"content-type") or ""
         return await read_request(body, content_type, path, self._work, is_prompt=is_prompt)
 
     async def _send(self, scope: Scope, routing: Routing) -> tuple[Exchange, Connection]:
@@ -169,9 +170,15 @@ class Proxy:
             headers.append((b"x-mmhash-route", exchange.header()))
         status = connection.status
         await send({"type": "http.response.start", "status": status, "headers": headers})
+        is_read = False
         try:
-            while piece := await connection.read():
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            while not is_read:
+                piece = await connection.read()
+                is_read = connection.is_read
+                if is_read:
+                    watch.stop()
+                message = {"type": "http.response.body", "body": piece, "more_body": not is_read}
+                await send(message)
         except BrokenError as error:
             metrics.GATEWAY_BROKEN.inc()
             self._fleet.note_failure(exchange.worker, error)
@@ -180,8 +187,6 @@ class Proxy:
             if watch.is_gone or not self._limits.draining:
                 raise
             return False  # the grace period is over, too late for a problem
-        watch.stop()
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
         return status < 400
 
 

@@ -2,14 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Literal, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 from fastapi import Request
 
 from mmhash import Digest
-from mmhash.prompts import Plan
+from mmhash.prompts import Media, Plan
 from mmhash.prompts.options import PlanOptions, complete
 from mmhash.prompts.planning import OpenedPlan
 from mmhash.requests import COUNTING_PATHS, PATHS, Document, MediaSource, ShortText
@@ -22,6 +22,7 @@ from mmhash_service.guard.caller_hashes import (
     strip_unverified_hashes,
 )
 from mmhash_service.items.context import RequestContext, Signer
+from mmhash_service.limits.text import header_of
 from mmhash_service.limits.threads import ThreadPool
 from mmhash_service.models import Models
 from mmhash_service.plan.media import (
@@ -37,7 +38,7 @@ from mmhash_service.plan.media import (
     resolved_only,
 )
 from mmhash_service.plan.request import open_document, open_to_plan, plan_opened
-from mmhash_service.plan.sizes import ask_processor, questions_of
+from mmhash_service.plan.sizes import ask_processor, measure, questions_of
 from mmhash_service.problems.problem import InvalidPart, Problem
 from mmhash_service.settings import Settings
 
@@ -106,7 +107,7 @@ class RoutedRequest:
 
 def body_limit(request: Request, settings: Settings) -> int:
     """Return the bytes that a body may have: engines read one without a type as JSON too."""
-    content_type = request.headers.get("content-type", "")
+    content_type = header_of(request.scope["headers"], b"content-type") or ""
     is_json = not content_type or "json" in content_type.lower()
     is_json |= request.scope["path"] in PATHS
     return settings.max_json_bytes if is_json else settings.max_body_bytes
@@ -184,6 +185,7 @@ class Planned(NamedTuple):
     plan: Plan
     text: bytes
     """The request with the hashes of its media, and their tags."""
+    block_size: int
     unnamed: UnnamedBlocks
     matched: Mapping[str, int]
 
@@ -217,97 +219,100 @@ async def plan_for_workers(
     Media at URLs has no size unless it is fetched. A prompt is matched where it is planned: one of
     120 000 blocks takes some milliseconds.
     """
-    options = _plan_options(context, naming)
-    steps = _Steps(context, model, naming, options, request, find_matches, fetches)
+    steps = _Steps(context, model, naming, request, find_matches, fetches=fetches)
     if request.is_light and model.has_known_expressions:
-        opened = steps.open()
+        steps.open()
         is_short = request.document.text_size <= _SHORT_TEXT
-        needs = steps.needs(opened)
-        recalled = recall_inline(context, opened.sources, needs) if is_short else None
+        recalled = recall_inline(context, steps.opened.sources, steps.needs) if is_short else None
         if recalled is not None:
-            request.media[needs] |= recalled
-            if not questions_of(context, opened, request.media[needs]):
-                return steps.finish(opened)
-        begun = await context.prompts.short.run(steps.begin, opened)
+            steps.media |= recalled
+            known = measure(context, steps.opened, steps.media)
+            if not questions_of(steps.opened, known):
+                return steps.finish(known)
+        found, planned = await context.prompts.short.run(steps.begin)
     else:
-        begun = await context.prompts.short.run(steps.open_and_begin)
-    remember(context, begun.found)
-    if begun.planned is not None:
-        return begun.planned
-    needs = steps.needs(begun.opened)
-    request.media[needs] |= await read_rest(context, begun.found, needs)
-    sources = begun.opened.sources
-    await ask_processor(context, begun.opened, request.media[needs])
-    threads = context.prompts.for_size(request.document.text_size, len(sources))
-    return await threads.run(steps.finish, begun.opened)
+        found, planned = await context.prompts.short.run(steps.open_and_begin)
+    remember(context, found)
+    if planned is not None:
+        return planned
+    steps.media |= await read_rest(context, found, steps.needs)
+    known = measure(context, steps.opened, steps.media)
+    await ask_processor(context, steps.opened, known)
+    threads = context.prompts.for_size(request.document.text_size, len(steps.opened.sources))
+    return await threads.run(steps.finish, known)
 
 
-class _Begun(NamedTuple):
-    """A request with its media, some of which may still have to be fetched, or have no plan yet."""
-
-    opened: OpenedPlan
-    found: Found
-    planned: Planned | None
-
-
-class _Steps(NamedTuple):
+class _Steps:
     """The steps of one plan, on the event loop or in threads."""
 
-    context: RequestContext
-    model: "Model"
-    naming: Naming
-    options: PlanOptions
-    request: RoutedRequest
-    find_matches: FindMatches
-    fetches: bool
+    opened: OpenedPlan
+    needs: Needs
+    media: Resolved
 
-    def open(self) -> OpenedPlan:
-        opened = open_to_plan(self.model, self.context.engines[0], self.request.document)
+    def __init__(
+        self,
+        context: RequestContext,
+        model: "Model",
+        naming: Naming,
+        request: RoutedRequest,
+        find_matches: FindMatches,
+        *,
+        fetches: bool,
+    ) -> None:
+        self._context, self._model, self._request = context, model, request
+        self._engine, self._find_matches, self._fetches = naming.engine, find_matches, fetches
+        is_signed = context.signer is not None
+        self._options = _plan_options(naming, context.tenant_secret, is_signed=is_signed)
+
+    def open(self) -> None:
+        """Read the request for its engine."""
+        opened = open_to_plan(self._model, self._context.engines[0], self._request.document)
         for source in opened.sources:
-            if source.modality != "image" or (source.is_remote and not self.fetches):
+            if source.modality != "image" or (source.is_remote and not self._fetches):
                 reason = "only the sizes of images are read, of URLs only if they are fetched"
                 raise Problem("unplannable-item", [InvalidPart(reason, pointer=source.pointer)])
-        return opened
+        self.opened = opened
+        self.needs = PLAN_NEEDS._replace(naming=opened.file_naming(self._options))
+        self.media = self._request.media[self.needs]
 
-    def open_and_begin(self) -> _Begun:
-        return self.begin(self.open())
+    def open_and_begin(self) -> tuple[Found, Planned | None]:
+        """Read and plan a request in one job."""
+        self.open()
+        return self.begin()
 
-    def begin(self, opened: OpenedPlan) -> _Begun:
-        """Plan a request unless it is long or something has to be fetched: in one job."""
-        needs = self.needs(opened)
-        context, media = self.context, self.request.media[needs]
-        missing = [source for source in opened.sources if source not in media]
-        found = read_inline(context, missing, needs)
-        media |= resolved_only(found)
-        size = self.request.document.text_size
-        threads = context.prompts.for_size(size, len(opened.sources))
-        is_short = threads is context.prompts.short
-        is_read = all(source in media for source in opened.sources)
-        is_ready = is_read and is_short and not questions_of(context, opened, media)
-        return _Begun(opened, found, self.finish(opened) if is_ready else None)
+    def begin(self) -> tuple[Found, Planned | None]:
+        """Read the media in the request, and plan it unless it is long or lacks something."""
+        context, opened = self._context, self.opened
+        missing = [source for source in opened.sources if source not in self.media]
+        found = read_inline(context, missing, self.needs)
+        self.media |= resolved_only(found)
+        threads = context.prompts.for_size(self._request.document.text_size, len(opened.sources))
+        if threads is context.prompts.short and all(one in self.media for one in opened.sources):
+            known = measure(context, opened, self.media)
+            if not questions_of(opened, known):
+                return found, self.finish(known)
+        return found, None
 
-    def needs(self, opened: OpenedPlan) -> Needs:
-        """Return what a plan needs of the media."""
-        return PLAN_NEEDS._replace(naming=opened.file_naming(self.options))
-
-    def finish(self, opened: OpenedPlan) -> Planned:
-        engine = self.naming.engine
-        plan = plan_opened(
-            self.context, opened, self.request.media[self.needs(opened)], self.options
-        )
+    def finish(self, known: Mapping[MediaSource, Media]) -> Planned:
+        """Plan the request with its media, and find who has its blocks."""
+        opened, signer = self.opened, self._context.signer
+        plan = plan_opened(opened, known, self._options)
         # An engine that names files itself gets no hash, so there is nothing to vouch for.
-        if self.context.signer is not None and plan.items and engine.server == "python":
-            opened.request.set_tags(_tags(self.context.signer, plan, opened))
-        unnamed = name_blocks(plan, engine.tokens_per_block)
-        matched = self.find_matches(plan.event_ids, engine.tokens_per_block)
-        return Planned(plan, opened.request.write(), unnamed, matched)
+        if signer is not None and plan.items and self._engine.server == "python":
+            opened.request.set_tags(_tags(signer, plan, opened))
+        block_size = self._engine.tokens_per_block
+        matched = self._find_matches(plan.event_ids, block_size)
+        return Planned(
+            plan, opened.request.write(), block_size, name_blocks(plan, block_size), matched
+        )
 
 
-def _plan_options(context: RequestContext, naming: Naming) -> PlanOptions:
+@lru_cache(256)  # of few engines, tenants and adapters
+def _plan_options(naming: Naming, tenant: bytes | None, *, is_signed: bool) -> PlanOptions:
     return complete(
         # Tags vouch for the hashes in a request.
-        hashes=naming.hashes if context.signer is None else "key",
-        tenant=context.tenant_secret,
+        hashes="key" if is_signed else naming.hashes,
+        tenant=tenant,
         lora=naming.lora,
         lora_path=naming.lora_path,
         **naming.engine.plan_options(),

@@ -222,14 +222,15 @@ class Router:
             plan=PlanSize(len(plan.token_ids), len(plan.blocks)),
             matched=planned.matched,
             event_ids=plan.event_ids,
-            block_size=engine.tokens_per_block,
+            block_size=planned.block_size,
             unnamed=planned.unnamed,
         )
 
     def _adapter(self, context: RequestContext, name: str, engine: EngineSpec) -> Adapter | None:
         """Return the LoRA adapter that a request names, if it is one that names blocks."""
         (requested,) = context.engines
-        if "lora" not in requested.engine.prompt_fields(requested.version):
+        has_adapters = self.fleet.models.has_adapters
+        if not (has_adapters and "lora" in requested.engine.prompt_fields(requested.version)):
             return None
         found = self.fleet.adapters(name, engine)
         if not found:

@@ -23,6 +23,7 @@ from mmhash_service.items.hashed import (
 )
 from mmhash_service.items.schema import HashQuery
 from mmhash_service.limits.capacity import Admission
+from mmhash_service.limits.text import header_of
 from mmhash_service.limits.threads import PromptPool, ThreadPool
 from mmhash_service.memo.memo import Memo
 from mmhash_service.problems.problem import Problem, shown
@@ -30,6 +31,7 @@ from mmhash_service.resources import Resources
 from mmhash_service.settings import Settings
 
 TENANT_HEADER = "X-Mmhash-Tenant"
+_TENANT_HEADER = TENANT_HEADER.lower().encode()
 
 # Long enough for a request that waits for its engine.
 TAG_TTL_S = 600
@@ -63,7 +65,7 @@ class Signer(NamedTuple):
 def resolve_tenant(request: Request, settings: Settings) -> Tenant | None:
     """Return the tenant that the request names, or None."""
     # There is at most one header: the middleware refuses duplicates.
-    name = request.headers.get(TENANT_HEADER)
+    name = header_of(request.scope["headers"], _TENANT_HEADER)
     if name is None:
         return None
     secret = settings.tenants.get(name)

@@ -52,25 +52,26 @@ def parse_engines(
 
 
 @lru_cache(64)  # the gateway asks for the same engines with each request
-def _find(name: str, engine_fallback: Fallback | None) -> tuple[Engine, str]:
-    return find(name, engine_fallback=engine_fallback)
+def _find(name: str, engine_fallback: Fallback | None) -> RequestedEngine:
+    engine, version = find(name, engine_fallback=engine_fallback)
+    is_known = name.partition("@")[2] in {"", version}
+    return RequestedEngine(name, engine, version, None if is_known else f"{engine.name}@{version}")
 
 
 def find_engine(name: str, engine_fallback: Fallback | None) -> RequestedEngine:
     """Return the engine and release that `sglang@0.5.23` names, or the fallback."""
     try:
-        engine, version = _find(name, engine_fallback)
+        requested = _find(name, engine_fallback)
     except InputError as error:
         raise Problem("unknown-engine", reason=str(error)) from error
-    release = name.partition("@")[2]
-    if release in {"", version}:
-        return RequestedEngine(name, engine, version, None)
-    recipe = f"{engine.name}@{version}"
-    metrics.ENGINE_FALLBACKS.labels(engine.name, recipe).inc()
-    if name not in _logged and len(_logged) < _MAX_LOGGED:
-        _logged.add(name)
-        logger.warning("%s is not known: the recipe of %s is used instead", name, recipe)
-    return RequestedEngine(name, engine, version, recipe)
+    if requested.recipe is not None:
+        metrics.ENGINE_FALLBACKS.labels(requested.engine.name, requested.recipe).inc()
+        if name not in _logged and len(_logged) < _MAX_LOGGED:
+            _logged.add(name)
+            logger.warning(
+                "%s is not known: the recipe of %s is used instead", name, requested.recipe
+            )
+    return requested
 
 
 _FEATURES = {"annotate": "requests that are read here", "blocks": "block keys", "pad": "pad values"}

@@ -2,7 +2,8 @@
 
 from asyncio import CancelledError
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from typing import Self
 
 from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
@@ -42,9 +43,17 @@ class Admission:
         if self._whole._decoded > self._limits.max_decoded:
             raise Problem("too-many-items", reason="they decode to too many bytes")
 
-    def reserve(self) -> AbstractContextManager["Admission"]:
+    def __enter__(self) -> Self:
+        """Reserve bytes for the stream buffer; at the end, release them and all held later."""
+        self.hold(STREAM_BYTES)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release(keep=0)
+
+    def reserve(self) -> "Admission":
         """Reserve bytes for a part of the request, until the end of the context."""
-        return self._limits.reserve(self._whole)
+        return Admission(self._limits, self._whole)
 
     def hold(self, nbytes: int) -> None:
         """Reserve `nbytes` more, or raise the problem `busy`."""
@@ -84,7 +93,7 @@ class Limits:
         self.calls += 1
         metrics.CALLS.inc()
         try:
-            with self.reserve() as admission:
+            with Admission(self) as admission:
                 yield admission
         except CancelledError:
             if not self.draining:
@@ -107,13 +116,3 @@ class Limits:
             yield
         finally:
             self.unread -= nbytes
-
-    @contextmanager
-    def reserve(self, whole: Admission | None = None) -> Iterator[Admission]:
-        """Reserve bytes for the stream buffer; at the end, release them and all held later."""
-        admission = Admission(self, whole)
-        try:
-            admission.hold(STREAM_BYTES)
-            yield admission
-        finally:
-            admission.release(keep=0)

@@ -24,6 +24,14 @@ SINGLE_VALUED = frozenset(
 )
 
 
+def header_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
+    """Return the value of a header, whose name is in lower case, or None."""
+    for one, value in headers:
+        if one == name:
+            return value.decode("latin-1")
+    return None
+
+
 def repeated_header(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
     """Return the name of a header that takes one value and is repeated; names are in lower case."""
     names = [name for name, _ in headers if name in SINGLE_VALUED]

@@ -21,8 +21,9 @@ from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
 from mmhash_service.telemetry import metrics, tracing
 
-# Names of images that engines compute themselves; each takes about 0.5 kB.
-_MAX_NAMES = 8192
+# Images whose headers are in memory only, and names that engines compute themselves: each takes
+# about 0.5 kB.
+_MAX_IMAGES = 8192
 
 # Per entry: two bytes objects, and their slots in the dict and its order.
 ENTRY_OVERHEAD = 240
@@ -65,7 +66,9 @@ class Memo:
             self._store = Breaker(create_store(url))
             self.kind = scheme_of(url)
         self._running: dict[bytes, _Running] = {}
-        self._names: LruCache[tuple[Digest, Hashable], str] = LruCache(_MAX_NAMES, lambda *_: 1)
+        self._headers: LruCache[tuple[bytes, bytes], ImageHeader]
+        self._headers = LruCache(_MAX_IMAGES, lambda *_: 1)
+        self._names: LruCache[tuple[bytes, Hashable], str] = LruCache(_MAX_IMAGES, lambda *_: 1)
         self._names_lock = Lock()  # names are computed in threads
 
     async def open(self) -> None:
@@ -120,24 +123,23 @@ class Memo:
 
     def header_in_memory(self, space: bytes, encoded: Digest) -> ImageHeader | None:
         """Return an image's header if this process has it in memory, or None."""
-        value = self._get_from_memory(entries.header_entry(space, encoded))
-        _count_lookup("header", "miss" if value is None else "memory")
-        return None if value is None else _HEADER.unpack(value)
+        header = self._headers.get((space, encoded.bytes))
+        _count_lookup("header", "miss" if header is None else "memory")
+        return header
 
     def keep_header_in_memory(self, space: bytes, encoded: Digest, header: ImageHeader) -> None:
         """Store an image's header in memory only: reading it again is cheap."""
-        entry = entries.header_entry(space, encoded)
-        self._cache.put(entry.name, entry.seal(_HEADER.pack(header)))
+        self._headers.put((space, encoded.bytes), header)
 
     def engine_name(self, encoded: Digest, naming: Hashable) -> str | None:
         """Return the engine's name for an image, given the digest of its file, or None."""
         with self._names_lock:
-            return self._names.get((encoded, naming))
+            return self._names.get((encoded.bytes, naming))
 
     def keep_engine_name(self, encoded: Digest, naming: Hashable, name: str) -> None:
         """Store the engine's name for an image, in memory only."""
         with self._names_lock:
-            self._names.put((encoded, naming), name)
+            self._names.put((encoded.bytes, naming), name)
 
     async def _once(
         self, kind: str, entry: SealedEntry, codec: Codec[T], compute: Compute[T]

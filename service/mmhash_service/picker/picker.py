@@ -25,7 +25,7 @@ from mmhash_service.http.middleware import is_authorized
 from mmhash_service.http.problem_responses import response_to
 from mmhash_service.items.context import resolve_tenant
 from mmhash_service.limits.capacity import Admission
-from mmhash_service.limits.text import repeated_header
+from mmhash_service.limits.text import header_of, repeated_header
 from mmhash_service.picker import ext_proc_pb2 as envoy
 from mmhash_service.picker import messages
 from mmhash_service.picker.messages import Changes
@@ -90,7 +90,7 @@ class Picker:
 
     async def _process(self, stream: Any, first: Any) -> None:
         with ExitStack() as computing:
-            with self._resources.limits.reserve() as held:
+            with Admission(self._resources.limits) as held:
                 exchange = await self._pick(stream, first, held, computing)
             if self._is_stopping:
                 raise _GoneError
@@ -200,7 +200,7 @@ class Picker:
     ) -> Decision:
         path, work = request.scope["path"], self._resources.work
         is_prompt = has_body and has_prompt(request)
-        content_type = request.headers.get("content-type", "")
+        content_type = header_of(request.scope["headers"], b"content-type") or ""
         routed = await read_request(body.text, content_type, path, work, is_prompt=is_prompt)
         subset = messages.read_subset(first)
         tested = self._test_selection(request)

@@ -1,19 +1,15 @@
 """A request from its text to its plan."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from mmhash.errors import InputError, LimitError, MMHashError
-from mmhash.prompts import Plan, PlannedItem
+from mmhash.prompts import Media, Plan, PlannedItem
 from mmhash.prompts.options import PlanOptions, complete
 from mmhash.prompts.planning import OpenedPlan, open_plan
-from mmhash.requests import (
-    Document,
-    RequestError,
-    ShortText,
-    form_of_path,
-)
+from mmhash.requests import Document, MediaSource, RequestError, ShortText, form_of_path
 from mmhash_service.bodies.parsing import refuse_many_values
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import RequestedEngine, describe, require
@@ -51,9 +47,10 @@ async def plan_request(
             part = InvalidPart("only the sizes of images are read", pointer=source.pointer)
             raise Problem("unplannable-item", [part])
     media = await resolve(context, opened.sources, PLAN_NEEDS)
-    await ask_processor(context, opened, media)
+    known = measure(context, opened, media)
+    await ask_processor(context, opened, known)
     threads = context.prompts.for_size(document.text_size, len(media))
-    return await threads.run(_finish, context, opened, query, media)
+    return await threads.run(_finish, context, opened, query, media, known)
 
 
 def open_to_plan(model: "Model", requested: RequestedEngine, document: Document) -> OpenedPlan:
@@ -68,7 +65,11 @@ def open_to_plan(model: "Model", requested: RequestedEngine, document: Document)
 
 
 def _finish(
-    context: RequestContext, opened: OpenedPlan, query: PlanQuery, media: Resolved
+    context: RequestContext,
+    opened: OpenedPlan,
+    query: PlanQuery,
+    media: Resolved,
+    known: Mapping[MediaSource, Media],
 ) -> dict[str, Any]:
     (requested,) = context.engines
     options = complete(
@@ -77,7 +78,7 @@ def _finish(
         tenant=context.tenant_secret,
         **query.block_options,
     )
-    plan = plan_opened(context, opened, media, options)
+    plan = plan_opened(opened, known, options)
     items = [
         _item(planned, media[source], requested)
         for planned, source in zip(plan.items, opened.sources, strict=True)
@@ -89,10 +90,9 @@ def _finish(
 
 
 def plan_opened(
-    context: RequestContext, opened: OpenedPlan, media: Resolved, options: PlanOptions
+    opened: OpenedPlan, known: Mapping[MediaSource, Media], options: PlanOptions
 ) -> Plan:
     """Return the plan of a request with its media; a Problem says why there is none."""
-    known = measure(context, opened, media)
     try:
         return opened.plan(options, known)
     except (MMHashError, RecursionError) as error:

@@ -1,5 +1,6 @@
 """The sizes of a request's items, and the tokens that the model's own processor has for them."""
 
+from collections.abc import Mapping
 from functools import partial
 
 from mmhash.errors import InputError, MMHashError
@@ -37,20 +38,22 @@ def measure(
     return found
 
 
-def questions_of(context: RequestContext, opened: OpenedPlan, media: Resolved) -> list[Question]:
+def questions_of(opened: OpenedPlan, known: Mapping[MediaSource, Media]) -> list[Question]:
     """Return what the processor has to be asked: nothing if the sizes are known to the model."""
-    if opened.model.files.model_processor is None:
+    if opened.model.files.model_processor is None or not known:
         return []
     try:
-        return opened.questions(measure(context, opened, media))
+        return opened.questions(known)
     except MMHashError as error:
         raise unplanned(error) from error
 
 
-async def ask_processor(context: RequestContext, opened: OpenedPlan, media: Resolved) -> None:
+async def ask_processor(
+    context: RequestContext, opened: OpenedPlan, known: Mapping[MediaSource, Media]
+) -> None:
     """Have the model's processor count the tokens of new sizes; the memo answers first."""
     processor = opened.model.files.model_processor
-    questions = questions_of(context, opened, media)
+    questions = questions_of(opened, known)
     if processor is not None and questions:
         await run_few([partial(_ask, context, processor, question) for question in questions])
 

@@ -76,6 +76,9 @@ class _Together(logging.StreamHandler[Any]):
 
 def configure() -> None:
     """Send the log of the service, and the warnings of uvicorn, to stderr."""
+    # No line shows the caller, the thread or the process of a record.
+    logging._srcfile = None  # type: ignore[attr-defined]
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = _Together()
     handler.setFormatter(_Lines() if sys.stderr.isatty() else _Json())
     for name, level in (
