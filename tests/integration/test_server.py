@@ -183,7 +183,7 @@ def test_a_process_that_is_killed_is_replaced_and_its_calls_are_not_counted_on()
         url = f"http://{host}:{port}"
         connection = service.begin_request()
         calls = "mmhash_calls_in_progress 1.0"
-        assert calls in httpx.get(f"{url}/metrics", timeout=60).text
+        wait_until(lambda: calls in httpx.get(f"{url}/metrics", timeout=60).text)
         # Which of them has the call is not known: both are killed.
         for process in service.server_pids:
             os.kill(process, signal.SIGKILL)

@@ -154,36 +154,13 @@ class Router:
 
     async def prepare(
         self,
-        request: Request,
-        routed: RoutedRequest,
-        model: str,
-        engine: EngineSpec | None,
-        admission: Admission,
-    ) -> Prepared:
-        """Prepare a request for workers of an engine; one that cannot be is forwarded as it is."""
-        if engine is None:
-            return Prepared(routed.text, "no-engine")
-        try:
-            signs = bool(Resources.of(request).settings.tag_secrets)
-            context = build_context(request, _hash_query(engine.name, signs), admission)
-            return await self._prepare(request, context, model, engine, routed)
-        except Problem as problem:
-            return Prepared(routed.text, problem.name, reason=_reason(problem))
-        except Exception:
-            # The worker may well answer a request that fails here.
-            logger.exception("a request cannot be prepared")
-            return Prepared(routed.text, "internal-error")
-
-    async def _prepare(
-        self,
-        request: Request,
         context: RequestContext,
+        models: Models,
         name: str,
         engine: EngineSpec,
         routed: RoutedRequest,
     ) -> Prepared:
         """Plan a request and match it; without a plan it still gets the hashes of its media."""
-        models = Resources.of(request).models
         how, reason = "policy", ""
         context.admission.hold(2 * len(routed.text))  # its media, and the request written again
         if self.policy == "longest-prefix":
@@ -343,6 +320,7 @@ class Routing:
         The metrics count it unless nothing is sent.
         """
         self._router = router
+        self._resources = Resources.of(request)
         self._request = request
         self._routed = routed
         self._admission = admission
@@ -362,9 +340,9 @@ class Routing:
         return decision
 
     async def _decide(self) -> Decision:
-        router, work = self._router, Resources.of(self._request).work
+        router = self._router
         while True:
-            model = await router.requested_model(self._routed, work)
+            model = await router.requested_model(self._routed, self._resources.work)
             engines = {worker.engine for worker in router.fleet.workers.values()}
             missing = engines - self._prepared.keys()
             if not missing:  # nothing has changed since the fleet was read
@@ -373,11 +351,22 @@ class Routing:
                 self._prepared[engine] = await self._prepare(model, engine)
 
     async def _prepare(self, model: str, engine: EngineSpec | None) -> Prepared:
+        """Prepare the request for workers of an engine, or forward it as it is."""
+        routed, resources = self._routed, self._resources
         if not self.is_prompt:
-            return Prepared(self._routed.text, NO_PROMPT)
-        return await self._router.prepare(
-            self._request, self._routed, model, engine, self._admission
-        )
+            return Prepared(routed.text, NO_PROMPT)
+        if engine is None:
+            return Prepared(routed.text, "no-engine")
+        try:
+            query = _hash_query(engine.name, bool(resources.settings.tag_secrets))
+            context = build_context(self._request, query, self._admission)
+            return await self._router.prepare(context, resources.models, model, engine, routed)
+        except Problem as problem:
+            return Prepared(routed.text, problem.name, reason=_reason(problem))
+        except Exception:
+            # The worker may well answer a request that fails here.
+            logger.exception("a request cannot be prepared")
+            return Prepared(routed.text, "internal-error")
 
 
 def _reason(problem: Problem) -> str:

@@ -61,14 +61,12 @@ class Admission:
             raise Problem("busy")
         self._limits.held += nbytes
         self.held += nbytes
-        metrics.HELD_BYTES.inc(nbytes)
 
     def release(self, keep: int = STREAM_BYTES) -> None:
         """Release the bytes of the request, except its stream buffer."""
         freed = self.held - keep
         self._limits.held -= freed
         self.held = keep
-        metrics.HELD_BYTES.dec(freed)
 
 
 class Limits:
@@ -91,7 +89,6 @@ class Limits:
         if self.draining:
             raise Problem("draining")
         self.calls += 1
-        metrics.CALLS.inc()
         try:
             with Admission(self) as admission:
                 yield admission
@@ -101,7 +98,11 @@ class Limits:
             raise Problem("draining") from None  # the grace period is over
         finally:
             self.calls -= 1
-            metrics.CALLS.dec()
+
+    def report(self) -> None:
+        """Set the metrics of what is running and held now: ten times a second, not per request."""
+        metrics.CALLS.set(self.calls)
+        metrics.HELD_BYTES.set(self.held)
 
     @contextmanager
     def reserve_response(self, nbytes: int) -> Iterator[None]:

@@ -97,6 +97,7 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Return True to exit; uvicorn calls this ten times a second."""
+        self._limits.report()
         if self._must_reload and (self._reload is None or self._reload.done()):
             self._must_reload = False
             loop = asyncio.get_running_loop()

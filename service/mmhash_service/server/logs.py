@@ -8,6 +8,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from mmhash_service.telemetry.tracing import request_id, trace_id
 
 # How long the event loop's log lines wait to be written together.
@@ -17,7 +19,7 @@ _DELAY_S = 0.05
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "time": datetime.fromtimestamp(record.created, UTC),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
@@ -29,7 +31,10 @@ class _Json(logging.Formatter):
         entry |= getattr(record, "fields", {})
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry)
+        try:
+            return msgspec.json.encode(entry).decode()
+        except UnicodeEncodeError:  # a text that UTF-8 cannot encode
+            return json.dumps(entry, default=str)
 
 
 class _Lines(logging.Formatter):
@@ -77,7 +82,7 @@ class _Together(logging.StreamHandler[Any]):
 def configure() -> None:
     """Send the log of the service, and the warnings of uvicorn, to stderr."""
     # No line shows the caller, the thread or the process of a record.
-    logging._srcfile = None  # type: ignore[attr-defined]
+    logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = _Together()
     handler.setFormatter(_Lines() if sys.stderr.isatty() else _Json())
