@@ -23,6 +23,8 @@ _MANAGER = "sglang.srt.managers.tokenizer_manager.TokenizerManager"
 
 _CHECK = "sglang.srt.server_args.ServerArgs.check_server_args"
 
+_PROCESSOR = "sglang.srt.multimodal.processors.base_processor.BaseMultimodalProcessor"
+
 # Members of a media object that identify it, or hold its content.
 _NOT_OPTIONS = frozenset({"url", "content_hash", "type", "format", "image", "video", "audio"})
 
@@ -55,6 +57,9 @@ def register(features: frozenset[str]) -> None:
     HookRegistry.register(f"{_MANAGER}._tokenize_one_request", plugin.tokenize, HookType.AROUND)
     HookRegistry.register(f"{_MANAGER}.__init__", plugin.announce, HookType.AFTER)
     HookRegistry.register(_CHECK, plugin.check_processes, HookType.BEFORE)
+    if "features" in features:
+        finish = f"{_PROCESSOR}._finalize_mm_items"
+        HookRegistry.register(finish, plugin.finish_items, HookType.AROUND)
 
 
 class Plugin:
@@ -64,6 +69,7 @@ class Plugin:
         self._features = features
         self._attempt = Attempt()
         self._tags = Tags("sglang")
+        self._name_features = name_features if "keys" in features else set_pad_values
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="mmhash")
         self._file_threads = ThreadPoolExecutor(_FILE_THREADS, thread_name_prefix="mmhash-files")
 
@@ -135,17 +141,31 @@ class Plugin:
                 result.padded_input_ids = None  # by the items' own hashes: the scheduler pads again
             self._attempt.run(set_names, items, names)
             if "features" in self._features:
-                await self._hash_features([item for item in items if item.hash is None])
+                unnamed = [item for item in items if item.hash is None]
+                await self._run(self._threads, self._name_features, unnamed)
             return result
 
         process.is_mmhash = True  # type: ignore[attr-defined]
         processor.process_mm_data_async = process
 
-    async def _hash_features(self, items: list[Any]) -> None:
-        """Hash items without a file here instead of in the scheduler."""
-        if items:
-            step = name_features if "keys" in self._features else set_pad_values
-            await self._run(self._threads, step, items)
+    def finish_items(
+        self, original: Callable[..., list[Any]], processor: Any, items: list[Any], **named: Any
+    ) -> list[Any]:
+        """Hash features on a GPU before they leave it, and leave others to the threads.
+
+        SGLang hashes features that a caller has computed here, on the event loop.
+        """
+        unnamed = [item for item in items if _is_item(item) and item.hash is None]
+        self._attempt.run(self._name_features, [one for one in unnamed if _is_on_gpu(one)])
+        postponed = [item for item in unnamed if item.hash is None]
+        for item in postponed:
+            item.pad_value = 0  # SGLang hashes no item that has one
+        try:
+            return original(processor, items, **named)
+        finally:
+            for item in postponed:
+                if item.hash is None:  # some models name their items themselves
+                    item.pad_value = None
 
 
 def name_media(request: Any) -> Names:
@@ -191,10 +211,7 @@ def set_names(items: Iterable[Any], names: Names) -> None:
 
 def name_features(items: list[Any]) -> None:
     """Name items by the keys of their features, with one launch per device."""
-    contents = [
-        item.feature if item.feature is not None else item.precomputed_embeddings for item in items
-    ]
-    for item, key in zip(items, mmhash.keys(contents), strict=True):
+    for item, key in zip(items, mmhash.keys([_feature(item) for item in items]), strict=True):
         item.set_hash(key.u64)
 
 
@@ -259,6 +276,14 @@ def _drop_names(media: Any) -> None:
             media.pop(name, None)
     elif getattr(media, "content_hash", None) is not None:
         media.content_hash = None
+
+
+def _feature(item: Any) -> Any:
+    return item.feature if item.feature is not None else item.precomputed_embeddings
+
+
+def _is_on_gpu(item: Any) -> bool:
+    return bool(getattr(_feature(item), "is_cuda", False))
 
 
 def _is_item(item: Any) -> bool:

@@ -2,9 +2,10 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
 
 import pytest
 
@@ -12,50 +13,19 @@ from tests.live import models, results
 from tests.live.engines import Engine, running
 from tests.live.environments import CACHE, Environment
 from tests.live.prompts import guard_settings
+from tests.live.setups import WIDE_OPEN, Setup
 
 LORA = "tiny-lora"
 
 
-class Setup(NamedTuple):
-    """A release, and how it is started."""
-
-    engine: str
-    release: str
-    options: tuple[str, ...] = ()
-    algorithm: str = "sha256"
-    seed: str | None = None
-    guard: str | None = None  # "always", or "switched" by a header
-    has_lora: bool = False
-    # The tests of it that `make live` runs, which has to end within minutes; the others are slow.
-    quick: Literal["all", "names", "none"] = "none"
-
-    @property
-    def name(self) -> str:
-        parts = [f"{self.engine}@{self.release}"]
-        if self.algorithm != "sha256":
-            parts.append(self.algorithm)
-        if self.seed is not None:
-            parts.append(f"PYTHONHASHSEED={self.seed}")
-        if self.guard == "always":
-            parts.append("guard")
-        return ", ".join(parts)
-
-
-# What operators may switch on: /inference/v1/generate, processing options in requests, embeddings.
-_WIDE_OPEN = (
-    *("--enable-scale-out", "--trust-request-mm-kwargs"),
-    *("--enable-mm-embeds", "--enable-prompt-embeds"),
-    *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
-)
-
 SETUPS = (
-    Setup("vllm", "0.32.0", _WIDE_OPEN, guard="switched", has_lora=True, quick="all"),
+    Setup("vllm", "0.32.0", WIDE_OPEN, guard="switched", has_lora=True, quick="all"),
     Setup("vllm", "0.28.0", seed="0", has_lora=True, quick="all"),
     Setup("sglang", "0.5.23", guard="switched", quick="all"),
     Setup(
         "vllm",
         "0.32.0",
-        (*_WIDE_OPEN, "--prefix-caching-hash-algo", "sha256_cbor"),
+        (*WIDE_OPEN, "--prefix-caching-hash-algo", "sha256_cbor"),
         algorithm="sha256_cbor",
         guard="always",
         has_lora=True,
@@ -128,6 +98,22 @@ def _is_wanted(item: pytest.Item) -> bool:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if _is_live(session.config):
         results.publish()
+
+
+@pytest.fixture(scope="session")
+def plugin_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the installed wheel: engines find its entry points there."""
+    folder = tmp_path_factory.mktemp("plugin")
+    build = ("build", "--wheel", "--no-isolation", "--outdir", str(folder))
+    for command in (build, ("pip", "install", "--no-deps", "--target", str(folder / "site"))):
+        wheels = list(map(str, folder.glob("*.whl")))
+        subprocess.run(
+            [sys.executable, "-m", *command, *wheels],
+            cwd=Path(__file__).parents[2],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+    return folder / "site"
 
 
 @pytest.fixture(scope="session", params=_PARAMETERS)

@@ -60,7 +60,7 @@ _ENGINES = ("vllm@0.32.0", "vllm@0.30.0", "vllm@0.28.0", "sglang@0.5.23", "sglan
 
 FIRST = {
     "matrix": ("engine", COLUMNS),
-    "attacks": ("attack", ("without", "with the guard")),
+    "attacks": ("attack", ("without", "with the guard", "with the plugin")),
     "plans": ("family", _ENGINES),
     "gateway": ("call", ("vllm@0.32.0", "sglang@0.5.23")),
 }

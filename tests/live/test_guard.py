@@ -22,8 +22,9 @@ RELEASES = ("vllm@0.32.0", "sglang@0.5.23", "sglang@0.5.20")
 # The side of the image whose features are sent as numbers: the guard takes 150000 of them.
 SMALL = 56
 
-GUARDED = "with the guard"
 UNGUARDED = "without"
+GUARDED = "with the guard"
+PLUGIN = "with the plugin"
 
 
 class Side(NamedTuple):
@@ -31,6 +32,13 @@ class Side(NamedTuple):
 
     engine: Engine
     is_guarded: bool
+
+    @property
+    def column(self) -> str:
+        """Return its column in the table of results."""
+        if not self.is_guarded:
+            return UNGUARDED
+        return PLUGIN if self.engine.guard == "plugin" else GUARDED
 
     def post(self, path: str, body: dict[str, Any], tenant: str) -> httpx.Response:
         """Send a request of a tenant."""
@@ -41,7 +49,7 @@ class Side(NamedTuple):
     def store(self, prompt: Prompt) -> list[int]:
         """Send the victim's prompt, with its own hashes and tags, and return its token ids."""
         body = prompts.body(self.engine, prompt)
-        body["mmhash_tags"] = prompts.tags(self.engine, prompt, "victim")
+        _sign(self.engine, body, prompt, "victim")
         answer = self.post(_route(self.engine), body, "victim")
         assert answer.status_code == 200, answer.text[:2000]
         if self.engine.name == "sglang":
@@ -55,6 +63,19 @@ class Attack(NamedTuple):
 
     path: str
     body: dict[str, Any]
+
+
+def _sign(engine: Engine, body: dict[str, Any], prompt: Prompt, tenant: str) -> None:
+    """Put a tenant's tags where the guard reads them: the plugin, in the hashes' place."""
+    tags = prompts.tags(engine, prompt, tenant)
+    if engine.guard != "plugin":
+        body["mmhash_tags"] = tags
+    elif engine.name == "sglang":
+        body["mm_hashes"] = tags
+    else:
+        parts = body["messages"][0]["content"]
+        for part, tag in zip(parts, tags, strict=False):  # media come first
+            part["uuid"] = tag
 
 
 def _route(engine: Engine) -> str:
@@ -74,9 +95,9 @@ def _try(engine: Engine, kind: str, make: Callable[[Side], Attack]) -> None:
         attack = make(side)
         answer = side.post(attack.path, attack.body, "attacker")
         number = prompts.cached(answer.json()) if answer.status_code == 200 else 0
-        column = GUARDED if side.is_guarded else UNGUARDED
-        results.record("attacks", f"{engine.spelling}: {kind}", column, _cell(answer, number))
-        print(kind, column, answer.status_code, number, answer.text[:300])
+        row = f"{engine.spelling}: {kind}"
+        results.record("attacks", row, side.column, _cell(answer, number))
+        print(kind, side.column, answer.status_code, number, answer.text[:300])
         assert number == 0 or not side.is_guarded
 
 
@@ -103,12 +124,15 @@ def test_forged_hash(engine: Engine) -> None:
 
 
 def test_tag_of_another_tenant(engine: Engine) -> None:
-    """The attacker sends the victim's key and its tag, as read from the victim's request."""
+    """The attacker sends the victim's key and its tag, as read from the victim's request.
+
+    The plugin has one tenant, whose tags it takes from all; here the tag is that of another one.
+    """
 
     def make(side: Side) -> Attack:
         prompt = _as_victims(side)
         body = prompts.body(engine, prompt)
-        body["mmhash_tags"] = prompts.tags(engine, prompt, "victim")
+        _sign(engine, body, prompt, "another" if engine.guard == "plugin" else "victim")
         return Attack(_route(engine), body)
 
     _try(engine, "another tenant's hash and tag", make)
@@ -119,14 +143,12 @@ def test_tag_of_this_tenant(engine: Engine) -> None:
     for side in _sides(engine):
         prompt = Prompt((image(),))
         side.store(prompt)
-        body = prompts.body(engine, prompt) | {
-            "mmhash_tags": prompts.tags(engine, prompt, "victim")
-        }
+        body = prompts.body(engine, prompt)
+        _sign(engine, body, prompt, "victim")
         answer = side.post(_route(engine), body, "victim")
-        column = GUARDED if side.is_guarded else UNGUARDED
         number = prompts.cached(answer.json())
         row = f"{engine.spelling}: no attack: the tenant's own hash and tag"
-        results.record("attacks", row, column, str(number))
+        results.record("attacks", row, side.column, str(number))
         assert number > 0
 
 
@@ -346,10 +368,9 @@ def test_embedding_of_another_image(engine: Engine) -> None:
         of_attackers = _probabilities(side, attackers, text, "victim", is_named=False)
         assert expected != of_attackers
         is_poisoned = answered == of_attackers
-        column = GUARDED if side.is_guarded else UNGUARDED
         row = f"{engine.spelling}: the victim's image answered as the attacker's (embedding cache)"
-        results.record("attacks", row, column, "yes" if is_poisoned else "no")
-        print(column, answered, expected, of_attackers)
+        results.record("attacks", row, side.column, "yes" if is_poisoned else "no")
+        print(side.column, answered, expected, of_attackers)
         assert is_poisoned or answered == expected
         assert not (is_poisoned and side.is_guarded)
 
@@ -372,7 +393,7 @@ def _probabilities(
     if not is_named:
         del body["mm_hashes"]
     if is_signed:
-        body["mmhash_tags"] = prompts.tags(side.engine, prompt, tenant)
+        _sign(side.engine, body, prompt, tenant)
     answer = side.post("/generate", body, tenant)
     assert answer.status_code == 200, answer.text[:2000]
     (first,) = answer.json()["meta_info"]["output_top_logprobs"]

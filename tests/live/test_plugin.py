@@ -5,48 +5,41 @@ import io
 import os
 import secrets
 import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import httpx
 import numpy as np
 import openai
 import pytest
 from PIL import Image
 
 import mmhash
-from mmhash.digest import Digest
-from mmhash.engines import sglang, vllm
 from mmhash.prompts import Model
-from mmhash.tags import sign_tag
 from mmhash.verify import verify_engine
 from tests.live import prompts
-from tests.live.engines import Engine, running
+from tests.live.engines import Engine, running, variables_of
 from tests.live.environments import Environment
+from tests.live.setups import WIDE_OPEN
 from tests.support.gateway import gateway_before
 from tests.support.waiting import wait_until
 
-ROOT = Path(__file__).parents[2]
 RELEASES = (
     ("sglang", "0.5.23", "qwen2_vl"),
     ("sglang", "0.5.23", "qwen3_vl"),  # takes no caller's hashes
     ("sglang", "0.5.20", "qwen2_vl"),
     ("vllm", "0.32.0", "qwen2_vl"),
 )
-FORMATS = ("PNG", "BMP", "JPEG", "WEBP", "GIF")
+FORMATS = ("PNG", "BMP", "JPEG", "WEBP", "GIF", "TIFF")
 
 
 class File(NamedTuple):
-    """An encoded image, and its key."""
+    """An encoded image."""
 
     data: bytes
     format: str
-
-    @property
-    def key(self) -> Digest:
-        return mmhash.key(self.data)
 
     @property
     def url(self) -> str:
@@ -61,41 +54,49 @@ def image_file(format_: str = "PNG") -> File:
     return File(buffer.getvalue(), format_)
 
 
-@pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the installed wheel: engines find its entry points there."""
-    folder = tmp_path_factory.mktemp("plugin")
-    build = ("build", "--wheel", "--no-isolation", "--outdir", str(folder))
-    for command in (build, ("pip", "install", "--no-deps", "--target", str(folder / "site"))):
-        wheels = list(map(str, folder.glob("*.whl")))
-        subprocess.run(
-            [sys.executable, "-m", *command, *wheels],
-            cwd=ROOT,
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
-    return folder / "site"
-
-
 @pytest.fixture(scope="module", params=RELEASES, ids="@".join)
 def hooked(
-    request: pytest.FixtureRequest, site: Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, plugin_site: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Engine]:
     """An engine with keys and the guard."""
     name, release, model = request.param
     environment = Environment(name, release)
     environment.build_or_skip()
-    variables = {
-        "PYTHONPATH": str(site),
-        "MMHASH_PLUGIN": "keys,guard",
-        "MMHASH_GUARD_SECRETS": prompts.SECRET.hex(),
-    }
+    variables = {"PYTHONPATH": str(plugin_site), "MMHASH_PLUGIN": "keys,guard"}
     log = tmp_path_factory.mktemp("plugin") / "engine.log"
-    options = ["--load-format", "dummy", "--enable-multimodal"] if model == "qwen3_vl" else []
+    options: list[str] = list(WIDE_OPEN) if name == "vllm" else []
+    if model == "qwen3_vl":
+        options = ["--load-format", "dummy", "--enable-multimodal"]
     with running(environment, model, *options, log=log, variables=variables) as engine:
         assert "mmhash is on" in log.read_text()
         engine.name_of_setup = model
         yield engine
+
+
+class Gateway(NamedTuple):
+    """The gateway before an engine, by the OpenAI client and by a plain one."""
+
+    client: openai.OpenAI
+    plain: httpx.Client
+
+
+@pytest.fixture(scope="module")
+def gateway(hooked: Engine) -> Iterator[Gateway]:
+    worker = (
+        f"{hooked.url},events={hooked.events.endpoint},engine={hooked.spelling},"
+        f"block_size={hooked.block_size}"
+    )
+    settings = {
+        "models": {"tiny": str(hooked.environment.model(hooked.name_of_setup))},
+        "gateway.health_timeout_s": "30",
+    }
+    with (
+        gateway_before([worker], settings=settings) as service,
+        openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", timeout=120) as client,
+        service.new_client() as plain,
+    ):
+        wait_until(lambda: plain.get("/workers").json()["workers"][0]["connected"])
+        yield Gateway(client, plain)
 
 
 def chat(files: list[File], text: str = "") -> dict[str, Any]:
@@ -106,13 +107,21 @@ def chat(files: list[File], text: str = "") -> dict[str, Any]:
     return {"model": "tiny", "max_tokens": 1, "messages": [{"role": "user", "content": parts}]}
 
 
+def tool() -> dict[str, Any]:
+    """Return a tool that no engine has seen: the prompt begins with it."""
+    parameters = {"type": "object", "properties": {"place": {"type": "string"}}}
+    name = f"look_{secrets.token_hex(4)}"
+    return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+
 def names(engine: Engine, body: dict[str, Any]) -> list[int]:
-    """Return the names of a chat's whole blocks, by its plan."""
-    plan = Model.load(engine.environment.model(engine.name_of_setup)).plan(
-        body,
-        engine=engine.spelling,
-        block_size=engine.block_size,
-        server="mmhash" if engine.name == "sglang" else "python",
+    """Return the names of a chat's whole blocks, by its plan: vLLM names images by their files."""
+    directory = engine.environment.model(engine.name_of_setup)
+    named: dict[str, Any] = {"server": "mmhash"}
+    if engine.name == "vllm":
+        named = {"hashes": "engine", "model_id": str(directory)}
+    plan = Model.load(directory).plan(
+        body, engine=engine.spelling, block_size=engine.block_size, **named
     )
     assert len(plan.event_ids) == len(plan.token_ids) // engine.block_size
     return plan.event_ids
@@ -120,25 +129,31 @@ def names(engine: Engine, body: dict[str, Any]) -> list[int]:
 
 def skip_vllm(engine: Engine) -> None:
     if engine.name == "vllm":
-        pytest.skip("its gateway names media by uuids, with or without the plugin")
+        pytest.skip("it has no server that says what the plugin does")
 
 
 def unsigned(ids: list[int]) -> set[int]:
     return {one % (1 << 64) for one in ids}
 
 
+@pytest.mark.parametrize("tools", [0, 2])
 @pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("format_", FORMATS)
-def test_chats_store_the_blocks_that_their_keys_name(
-    hooked: Engine, format_: str, count: int
+def test_chats_store_the_blocks_that_their_plan_names(
+    hooked: Engine, gateway: Gateway, format_: str, count: int, tools: int
 ) -> None:
-    files = [image_file(format_) for _ in range(count)]
-    body = chat(files)
+    body = chat([image_file(format_) for _ in range(count)])
+    if tools:
+        body["tools"] = [tool() for _ in range(tools)]
     expected = names(hooked, body)
     hooked.events.settle()
-    hooked.chat(body)
-    stored = prompts.published(hooked.events.wait(len(expected)))
-    assert unsigned(expected) <= unsigned(stored)
+    usage = gateway.client.chat.completions.create(**body).usage
+    assert usage is not None
+    details = usage.prompt_tokens_details
+    known = (details.cached_tokens or 0) // hooked.block_size if details else 0
+    stored = prompts.published(hooked.events.wait(len(expected) - known))
+    assert unsigned(expected[known:]) == unsigned(stored)
+    assert known * hooked.block_size <= (64 if tools else 0)  # the text before the tool's name
 
 
 def _as_response(files: list[File], text: str) -> dict[str, Any]:
@@ -168,42 +183,36 @@ def _as_message(files: list[File], text: str) -> dict[str, Any]:
     return {"model": "tiny", "max_tokens": 1, "messages": [{"role": "user", "content": parts}]}
 
 
+@pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize(
-    ("path", "form"), [("/v1/responses", _as_response), ("/v1/messages", _as_message)]
+    ("path", "form"), [("/responses", _as_response), ("/messages", _as_message)]
 )
 def test_other_routes_give_the_names_of_a_chat(
-    hooked: Engine, path: str, form: Callable[[list[File], str], dict[str, Any]]
+    hooked: Engine,
+    gateway: Gateway,
+    path: str,
+    form: Callable[[list[File], str], dict[str, Any]],
+    count: int,
 ) -> None:
-    files, text = [image_file(), image_file()], secrets.token_hex(60)
+    files, text = [image_file() for _ in range(count)], secrets.token_hex(60)
     expected = names(hooked, chat(files, text))
     hooked.events.settle()
-    answer = hooked.post(path, form(files, text))
-    assert answer.status_code == 200, answer.text[:500]
-    stored = prompts.published(hooked.events.wait(len(expected)))
-    assert unsigned(expected) <= unsigned(stored)
+    gateway.client.post(path, body=form(files, text), cast_to=object)
+    stored = unsigned(prompts.published(hooked.events.wait(len(expected))))
+    assert unsigned(expected) <= stored  # a response of 16 tokens may fill a block more
 
 
-def test_a_hash_that_a_caller_forges_finds_nothing(hooked: Engine) -> None:
-    """The attacker sends another image under the key of the victim's."""
-    victim, other = image_file(), image_file()
-    text = secrets.token_hex(60)
-    hooked.chat(chat([victim], text))
-    body = chat([other], text)
-    if hooked.name == "vllm":
-        body["messages"][0]["content"][0]["uuid"] = vllm.uuid(victim.key)
-        answer = hooked.post("/v1/chat/completions", body)
-        bound = hooked.block_size
-    else:
-        template = prompts.IMAGE_TEXT + text
-        encoded = {name: [base64.b64encode(file.data).decode()] for name, file in
-                   (("victim", victim), ("other", other))}  # fmt: skip
-        request = {"text": template, "sampling_params": {"max_new_tokens": 1}}
-        hooked.post("/generate", {**request, "image_data": encoded["victim"]})
-        forged = {"image_data": encoded["other"], "mm_hashes": [sglang.mm_hash(victim.key)]}
-        answer = hooked.post("/generate", {**request, **forged})
-        bound = 0
-    assert answer.status_code == 200, answer.text[:500]
-    assert prompts.cached(answer.json()) <= bound
+def test_a_video_has_the_key_of_its_file(hooked: Engine) -> None:
+    if hooked.name == "sglang":
+        pytest.skip("a video has several items there")
+    prompt = prompts.Prompt((prompts.film(),))
+    body = prompts.body(hooked, prompt)
+    del body["messages"][0]["content"][0]["uuid"]
+    hooked.events.settle()
+    ids = hooked.chat(body)["prompt_token_ids"]
+    expected = prompts.names(hooked, prompt, ids)
+    stored = unsigned(prompts.published(hooked.events.wait(len(expected))))
+    assert unsigned(expected) <= stored
 
 
 def test_the_server_says_what_is_on(hooked: Engine) -> None:
@@ -212,40 +221,28 @@ def test_the_server_says_what_is_on(hooked: Engine) -> None:
     assert answer == {"version": mmhash.__version__, "features": ["guard", "keys"]}
 
 
-def test_a_gateway_plans_chats_whole_and_leaves_them_alone(hooked: Engine) -> None:
+def test_a_gateway_plans_chats_whole_and_leaves_them_alone(
+    hooked: Engine, gateway: Gateway
+) -> None:
     """It finds the plugin by itself."""
-    skip_vllm(hooked)
-    worker = (
-        f"{hooked.url},events={hooked.events.endpoint},engine={hooked.spelling},"
-        f"block_size={hooked.block_size}"
-    )
-    settings = {
-        "models": {"tiny": str(hooked.environment.model(hooked.name_of_setup))},
-        "gateway.health_timeout_s": "30",
-    }
     body = chat([image_file(), image_file("JPEG")])
-    with (
-        gateway_before([worker], settings=settings) as gateway,
-        openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", timeout=120) as client,
-        gateway.new_client() as plain,
-    ):
-        (state,) = plain.get("/workers").json()["workers"]
-        assert state["plugin"] == ["guard", "keys"]
-        wait_until(lambda: plain.get("/workers").json()["workers"][0]["connected"])
-        routed = plain.post("/route", json=body).json()
-        assert routed["request"] == body
-        planned = routed["plan"]["blocks"] * hooked.block_size
-        assert planned > routed["plan"]["tokens"] - hooked.block_size
-        client.chat.completions.create(**body)
-        wait_until(
-            lambda: (
-                plain.post("/route", json=body).json()["workers"][0]["matched_tokens"] == planned
-            )
-        )
-        usage = client.chat.completions.create(**body).usage
-        assert usage is not None
-        assert usage.prompt_tokens_details is not None
-        assert usage.prompt_tokens_details.cached_tokens >= planned - hooked.block_size
+    (state,) = gateway.plain.get("/workers").json()["workers"]
+    assert state["plugin"] == (["guard", "keys"] if hooked.name == "sglang" else None)
+    routed = gateway.plain.post("/route", json=body).json()
+    assert routed["request"] == body
+    planned = routed["plan"]["blocks"] * hooked.block_size
+    assert planned > routed["plan"]["tokens"] - hooked.block_size
+    gateway.client.chat.completions.create(**body)
+
+    def matched() -> int:
+        (worker,) = gateway.plain.post("/route", json=body).json()["workers"]
+        return int(worker["matched_tokens"])
+
+    wait_until(lambda: matched() == planned)
+    usage = gateway.client.chat.completions.create(**body).usage
+    assert usage is not None
+    assert usage.prompt_tokens_details is not None
+    assert usage.prompt_tokens_details.cached_tokens >= planned - hooked.block_size
 
 
 def test_verify_engine_checks_the_names_of_the_plugin(hooked: Engine) -> None:
@@ -256,9 +253,85 @@ def test_verify_engine_checks_the_names_of_the_plugin(hooked: Engine) -> None:
     assert report.plugin == ("guard", "keys")
 
 
+BROKEN = """
+import os, pathlib, time
+
+import mmhash
+
+key = mmhash.key
+
+def broken(*arguments, **options):
+    mode = pathlib.Path(os.environ["BROKEN"]).read_text()
+    if mode == "raises":
+        raise RuntimeError("broken")
+    if mode == "slow":
+        time.sleep(5)
+    return key(*arguments, **options)
+
+mmhash.key = broken
+"""
+
+
+@pytest.mark.parametrize(("name", "release"), [each[:2] for each in RELEASES[1:]], ids="@".join)
+def test_requests_are_answered_whatever_the_plugin_does(
+    plugin_site: Path, tmp_path: Path, name: str, release: str
+) -> None:
+    """It raises, it is slow, and a tag has another secret."""
+    environment = Environment(name, release)
+    environment.build_or_skip()
+    (tmp_path / "sitecustomize.py").write_text(BROKEN)
+    mode = tmp_path / "mode"
+    mode.write_text("fine")
+    variables = {
+        "PYTHONPATH": f"{tmp_path}{os.pathsep}{plugin_site}",
+        "MMHASH_PLUGIN": "keys,guard",
+        "MMHASH_GUARD_SECRETS": "00" * 32,
+        "BROKEN": str(mode),
+    }
+    log = tmp_path / "engine.log"
+    with running(environment, "qwen2_vl", log=log, variables=variables) as engine:
+        prompt = prompts.Prompt((prompts.image() if name == "sglang" else prompts.film(),))
+        body = prompts.body(engine, prompt)
+        if name == "vllm":
+            route = "/v1/chat/completions"
+            body["messages"][0]["content"][0]["uuid"] = prompts.tags(engine, prompt, None)[0]
+        else:
+            route = "/generate"
+            body["mm_hashes"] = prompts.tags(engine, prompt, None)
+        text = {"model": "tiny", "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]}
+
+        def answer() -> Any:
+            given = engine.post(route, body)
+            assert given.status_code == 200, given.text[:2000]
+            return given.json().get("text") or given.json()["choices"][0]["message"]["content"]
+
+        expected = answer()
+        mode.write_text("raises")
+        assert answer() == expected
+        mode.write_text("slow")
+        with ThreadPoolExecutor(1) as pool:
+            slow = pool.submit(answer)
+            for _ in range(3):  # other requests do not wait for it
+                engine.chat(text)
+                assert not slow.done()
+            assert slow.result() == expected
+    assert log.read_text().count("mmhash leaves a request to the engine") == 1
+
+
+def test_the_guard_refuses_sglang_s_rust_server(plugin_site: Path) -> None:
+    environment = Environment("sglang", "0.5.23")
+    environment.build_or_skip()
+    model = str(environment.model("qwen2_vl"))
+    command = ("-m", "sglang.launch_server", "--model-path", model, "--device", "cpu")
+    settings = {"MMHASH_PLUGIN": "guard", "SGLANG_RUST_SERVER": "1"}
+    done = _run(environment, plugin_site, *command, **settings)
+    assert done.returncode != 0
+    assert "MMHASH_PLUGIN=guard has no effect under SGLANG_RUST_SERVER" in done.stdout
+
+
 @pytest.mark.parametrize(("others", "is_hooked"), [("", True), ("mmhash", True), ("x", False)])
 def test_sglang_loads_the_plugins_that_the_operator_names(
-    site: Path, others: str, is_hooked: bool
+    plugin_site: Path, others: str, is_hooked: bool
 ) -> None:
     environment = Environment("sglang", "0.5.23")
     environment.build_or_skip()
@@ -267,60 +340,19 @@ def test_sglang_loads_the_plugins_that_the_operator_names(
         "from sglang.srt.managers.tokenizer_manager import TokenizerManager as manager;"
         "print('hooked', hasattr(manager._tokenize_one_request, '__wrapped__'))"
     )
-    chosen = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    settings = {"PYTHONPATH": str(site), "MMHASH_PLUGIN": "keys", "SGLANG_PLUGINS": others}
-    done = subprocess.run(
-        [environment.command("python"), "-c", code],
-        env=chosen | settings | {"SGLANG_USE_CPU_ENGINE": "1", "TRITON_INTERPRET": "1"},
-        stdout=subprocess.PIPE,
-        check=True,
-        text=True,
-    )
+    settings = {"MMHASH_PLUGIN": "keys", "SGLANG_PLUGINS": others}
+    done = _run(environment, plugin_site, "-c", code, **settings)
     assert f"hooked {is_hooked}" in done.stdout
 
 
-def test_a_tag_stands_for_its_key(hooked: Engine) -> None:
-    """A gateway may name content by another key, if it signs it."""
-    file, key = image_file(), mmhash.key(secrets.token_bytes(8))
-    tag = sign_tag(
-        key, engine=hooked.name, tenant=None, expires=int(time.time()) + 600,
-        secrets=[prompts.SECRET],
-    )  # fmt: skip
-    for secret_tag, is_expected in ((tag, True), (tag[:-4] + "AAAA", False)):
-        body = chat([file])
-        hooked.events.settle()
-        if hooked.name == "vllm":
-            body["messages"][0]["content"][0]["uuid"] = secret_tag
-            hooked.chat(body)
-            expected = _blocks_by(hooked, body, key)
-        else:
-            text = prompts.IMAGE_TEXT + secrets.token_hex(60)
-            request = {"text": text, "sampling_params": {"max_new_tokens": 1}}
-            image = base64.b64encode(file.data).decode()
-            request |= {"image_data": [image]}
-            hooked.post("/generate", request | {"mm_hashes": [secret_tag]})
-            expected = _pages_by(hooked, request, key)
-        stored = prompts.published(hooked.events.wait(len(expected)))
-        assert (unsigned(expected) <= unsigned(stored)) == is_expected
-
-
-def _blocks_by(engine: Engine, body: dict[str, Any], key: Digest) -> list[int]:
-    plan = Model.load(engine.environment.model("qwen2_vl")).plan(body, engine=engine.spelling)
-    (span,) = plan.spans
-    items = [vllm.Span(vllm.uuid(key), span.start, span.end - span.start)]
-    release = engine.environment.release
-    keys = vllm.block_keys(plan.token_ids, engine.block_size, version=release, items=items)
-    return [vllm.event_id(one) for one in keys]
-
-
-def _pages_by(engine: Engine, request: dict[str, Any], key: Digest) -> list[int]:
-    model = Model.load(engine.environment.model(engine.name_of_setup))
-    plan = model.plan(request, engine=engine.spelling, path="/generate", server="mmhash")
-    (span,) = plan.spans
-    release = engine.environment.release
-    padded = sglang.pad_input_ids(
-        list(plan.token_ids), [(span.start, span.end, key)], version=release
+def _run(
+    environment: Environment, site: Path, *command: str, **settings: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [environment.command("python"), *command],
+        env=variables_of() | {"PYTHONPATH": str(site)} | settings,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+        text=True,
     )
-    whole = len(padded) // engine.block_size * engine.block_size
-    pages = sglang.event_keys(padded[:whole], engine.block_size, version=release)
-    return [sglang.event_id(page) for page in pages]

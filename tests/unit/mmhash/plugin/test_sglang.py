@@ -2,12 +2,15 @@
 
 import asyncio
 import logging
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
+import numpy as np
 import pytest
 
 import mmhash
@@ -18,6 +21,9 @@ from mmhash.plugin.tags import Tags
 from mmhash.tags import sign_tag
 
 SECRET = bytes(range(32))
+
+OWN = 5
+"""The engine's own hash of a feature."""
 
 
 def test_nothing_is_on_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,9 +91,17 @@ class Modality(Enum):
 class Item:
     modality: Modality
     hash: int | None = None
+    feature: Any = None
+    pad_value: int | None = None
+    thread: int | None = None
 
     def set_hash(self, value: int) -> None:
-        self.hash = value
+        self.hash = self.pad_value = value
+        self.thread = threading.get_ident()
+
+    def set_pad_value(self) -> None:
+        if self.pad_value is None:
+            self.set_hash(OWN if self.hash is None else self.hash)
 
 
 @dataclass
@@ -161,9 +175,29 @@ class Processor:
         return Output([Item(Modality.IMAGE, hash=7) for _ in request_obj.image_data], [7, 7])
 
 
+class ProcessorOfFeatures:
+    """Takes features that the caller has computed, and hashes them on the event loop."""
+
+    def __init__(self, plugin: Plugin, hash_: int | None) -> None:
+        self._plugin, self._hash = plugin, hash_
+
+    async def process_mm_data_async(self, *, request_obj: Request) -> Output:
+        items = [
+            Item(Modality.IMAGE, self._hash, np.frombuffer(one["feature"], np.uint8))
+            for one in request_obj.image_data
+        ]
+        return Output(self._plugin.finish_items(self._finish, self, items), None)
+
+    @staticmethod
+    def _finish(_: Any, items: list[Item]) -> list[Item]:
+        for item in items:
+            item.set_pad_value()
+        return items
+
+
 class Manager:
-    def __init__(self) -> None:
-        self.mm_processor = Processor()
+    def __init__(self, processor: Any = None) -> None:
+        self.mm_processor = processor or Processor()
 
 
 async def _tokenize(manager: Manager, request: Request) -> Output:
@@ -212,6 +246,36 @@ def test_a_slow_file_holds_up_its_own_request_only(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("mmhash.plugin.sglang.name_media", slow)
     asyncio.run(both())
+
+
+@pytest.mark.parametrize("features", [{"features"}, {"features", "keys"}])
+def test_computed_features_are_hashed_in_a_thread(features: set[str]) -> None:
+    plugin = Plugin(frozenset(features))
+    request = Request(image_data=[{"format": "processor_output", "feature": b"one"}])
+    manager = Manager(ProcessorOfFeatures(plugin, None))
+    (item,) = asyncio.run(plugin.tokenize(_tokenize, manager, request)).mm_items
+    key = mmhash.key(np.frombuffer(b"one", np.uint8))
+    assert item.hash == item.pad_value == (key.u64 if "keys" in features else OWN)
+    assert item.thread != threading.get_ident()
+
+
+def test_computed_features_keep_the_hash_that_they_come_with() -> None:
+    plugin = Plugin(frozenset({"features"}))
+    request = Request(image_data=[{"format": "processor_output", "feature": b"one"}])
+    manager = Manager(ProcessorOfFeatures(plugin, 7))
+    (item,) = asyncio.run(plugin.tokenize(_tokenize, manager, request)).mm_items
+    assert item.hash == item.pad_value == 7
+
+
+def test_the_plugin_imports_little() -> None:
+    """Engines start it in each of their processes."""
+    code = (
+        "import sys; before = set(sys.modules); import mmhash.plugin.sglang, mmhash.plugin.vllm;"
+        "print(*{name.partition('.')[0] for name in sys.modules.keys() - before})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
+    imported = set(done.stdout.decode().split()).difference(sys.stdlib_module_names)
+    assert imported <= {"mmhash", "numpy", "blake3", "xxhash"}
 
 
 def test_a_tag_of_another_secret_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

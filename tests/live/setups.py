@@ -1,0 +1,35 @@
+"""How the engines of live tests are started."""
+
+from typing import Literal, NamedTuple
+
+# What operators may switch on: /inference/v1/generate, processing options in requests, embeddings.
+WIDE_OPEN = (
+    *("--enable-scale-out", "--trust-request-mm-kwargs"),
+    *("--enable-mm-embeds", "--enable-prompt-embeds"),
+    *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
+)
+
+
+class Setup(NamedTuple):
+    """A release, and how it is started."""
+
+    engine: str
+    release: str
+    options: tuple[str, ...] = ()
+    algorithm: str = "sha256"
+    seed: str | None = None
+    guard: str | None = None  # "always", or "switched" by a header
+    has_lora: bool = False
+    # The tests of it that `make live` runs, which has to end within minutes; the others are slow.
+    quick: Literal["all", "names", "none"] = "none"
+
+    @property
+    def name(self) -> str:
+        parts = [f"{self.engine}@{self.release}"]
+        if self.algorithm != "sha256":
+            parts.append(self.algorithm)
+        if self.seed is not None:
+            parts.append(f"PYTHONHASHSEED={self.seed}")
+        if self.guard == "always":
+            parts.append("guard")
+        return ", ".join(parts)
