@@ -24,12 +24,12 @@ COMMANDS = {
     "key": _Command(
         "key",
         "key_files",
-        "Print the key of each file, or of each tensor in .safetensors.",
+        "Print the key of each file or safetensors tensor.",
     ),
     "bulk": _Command(
         "bulk",
         "key_bulk",
-        "Write the keys of many files or rows; run it again to resume.",
+        "Write the keys of many files or rows to Parquet files.",
     ),
     "explain": _Command(
         "explain",
@@ -39,7 +39,7 @@ COMMANDS = {
     "plan": _Command(
         "plan",
         "plan_request",
-        "Show a prompt as an engine will see it: tokens, items, blocks.",
+        "Show the tokens, items and blocks of a prompt.",
     ),
     "serve": _Command(
         "serve",
@@ -49,16 +49,14 @@ COMMANDS = {
     "gateway": _Command(
         "serve",
         "run_gateway",
-        "Forward each request to the worker that has most of it cached.",
+        "Route each request to the worker with most of it cached.",
     ),
     "picker": _Command(
         "serve",
         "run_picker",
-        "Choose workers for the requests of an Envoy, as the gateway does.",
+        "Choose workers for Envoy, as the gateway does.",
     ),
-    "health": _Command(
-        "health", "check_health", "Check a server; exit with 0 if it responds with 200."
-    ),
+    "health": _Command("health", "check_health", "Check a server: exit with 0 if it answers 200."),
     "env": _Command("env", "print_env", "Print versions, cores and GPUs, one per line."),
     "verify-engine": _Command(
         "verify_engine",

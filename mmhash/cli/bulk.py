@@ -44,7 +44,10 @@ def key_bulk(
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the keys of many files or rows; run it again to resume."""
+    """Write the keys of many files or rows to Parquet files.
+
+    Run the same command again to resume a run.
+    """
     engines = _with_releases(engine) if engine else ()
     is_folder = source not in {STDIN, ""} and Path(source).is_dir()
     if is_folder and Path(out).resolve().is_relative_to(Path(source).resolve()):

@@ -36,7 +36,7 @@ PACKAGES = (
 def print_env(
     sweep: Annotated[
         bool,
-        typer.Option("--sweep", help="Instead, remove shared memory of processes that exited."),
+        typer.Option("--sweep", help="Remove the shared memory of exited processes instead."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -24,7 +24,7 @@ def check_health(
     ready: Annotated[bool, typer.Option("--ready", help="Check readiness for requests.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check a server; exit with 0 if it responds with 200."""
+    """Check a server: exit with 0 if it answers 200."""
     path = "/ready" if ready else "/health"
     try:
         with closing(_connection(url)) as connection:

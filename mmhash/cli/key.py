@@ -60,9 +60,9 @@ def key_files(
     *,
     of: Of = "bytes",
     dtype: Annotated[
-        str | None, typer.Option(help="Read files as tensors of this dtype: float16, …")
+        str | None, typer.Option(help="Read files as tensors of this dtype, such as float16.")
     ] = None,
-    shape: Annotated[str | None, typer.Option(help="… and of this shape: 1,3,224,224")] = None,
+    shape: Annotated[str | None, typer.Option(help="Their shape, such as 1,3,224,224.")] = None,
     algorithm: DigestAlgorithm = "blake3",
     threads: Annotated[
         int | None,
@@ -79,7 +79,7 @@ def key_files(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the key of each file, or of each tensor in .safetensors."""
+    """Print the key of each file or safetensors tensor."""
     raw = _read_raw(dtype, shape)
     if raw and of == "pixels":
         raise typer.BadParameter("an image file has its own format", param_hint="'--dtype'")

@@ -30,7 +30,10 @@ def plan_request(
     of: Of = "bytes",
     as_json: AsJson = False,
 ) -> None:
-    """Show a prompt as an engine will see it: tokens, items, blocks."""
+    """Show the tokens, items and blocks of a prompt.
+
+    Nothing is sent to an engine: the model's directory is enough.
+    """
     with needs_extra("prompts"):
         from mmhash.prompts import Model  # noqa: PLC0415  (needs tokenizers and jinja2)
 

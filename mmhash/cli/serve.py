@@ -134,7 +134,7 @@ def run_gateway(
     check: GatewayCheck = False,
     as_json: AsJson = False,
 ) -> None:
-    """Forward each request to the worker that has most of it cached."""
+    """Route each request to the worker with most of it cached."""
     with needs_extra("service"):
         import mmhash_service.gateway.settings  # noqa: F401, PLC0415  (may be missing)
 
@@ -167,7 +167,7 @@ def run_picker(
     check: GatewayCheck = False,
     as_json: AsJson = False,
 ) -> None:
-    """Choose workers for the requests of an Envoy, as the gateway does."""
+    """Choose workers for Envoy, as the gateway does."""
     with needs_extra("envoy"):
         import grpc_health  # noqa: F401, PLC0415  (may be missing)
 

@@ -91,7 +91,7 @@ class Settings(SourcedSettings):
         default=30.0,
         gt=0,
         le=3600,
-        description="Seconds that running requests have to finish after SIGTERM.",
+        description="Seconds in which running requests must finish after SIGTERM.",
     )
     max_body_bytes: int = Field(
         default=1 << 30,
@@ -108,37 +108,38 @@ class Settings(SourcedSettings):
         default=_PILLOW_MAX_PIXELS,
         ge=1,
         le=_PILLOW_MAX_PIXELS,
-        description="The maximum number of pixels of an image, all frames together. The default is "
-        "also the highest value.",
+        description="The maximum number of pixels in all frames of an image. The default is the "
+        "highest value.",
     )
     decoders: int = Field(
         default=0,
         ge=0,
         le=256,
-        description="Decoder processes per server process, for images and media; 0 divides the "
-        "cores among the processes, at most 8 each. One more process decodes only small images.",
+        description="Decoder processes for images and media in each server process. 0 divides "
+        "the cores among the server processes, at most 8 each. One more decoder "
+        "takes only small images.",
     )
     work_timeout_s: float = Field(
         default=10.0,
         gt=0,
         le=_MAX_TIMEOUT_S,
-        description="Seconds that a request may spend in a thread or a decoder, including the wait "
-        "for one, and that fetching a URL may take.",
+        description="Seconds that a request may spend in a thread or decoder, including the "
+        "wait for it, and seconds for fetching a URL.",
     )
     stall_timeout_s: float = Field(
         default=10.0,
         gt=0,
         le=_MAX_TIMEOUT_S,
         description="A request body has stalled if fewer than 1024 bytes arrive in this many "
-        "seconds. A connection is closed if the client sends no complete head or body, or reads no "
-        "response, for twice as long.",
+        "seconds. After twice as long, a connection is closed if the client has not "
+        "completed a head or body, or reads no response.",
     )
     max_held_bytes: int = Field(
         default=256 << 20,
         ge=1 << 20,
-        description="The maximum number of body bytes in the memory of a process; a streamed body "
-        "counts as 256 KiB, and a JSON body may have a 16th. Long responses have as much again "
-        "until they are read.",
+        description="The maximum number of body bytes in the memory of a process. A streamed "
+        "body counts as 256 KiB, and a JSON body may take up a 16th. Unread long "
+        "responses may take as much again.",
     )
     cuda_ipc: bool = Field(
         default=False,
@@ -146,13 +147,13 @@ class Settings(SourcedSettings):
     )
     url_hosts: tuple[str, ...] = Field(
         default=(),
-        description="The hosts that http(s) URLs may name: `example.org`, `*.example.org` for its "
-        "subdomains, `example.org:PORT` for a port other than the default of the scheme. If empty, "
-        "http(s) URLs are refused.",
+        description="The hosts that http(s) URLs may name: `example.org`, `*.example.org` for "
+        "subdomains, `example.org:PORT` for a port other than the scheme's default. "
+        "If empty, http(s) URLs are refused.",
     )
     url_networks: tuple[IPv4Network | IPv6Network, ...] = Field(
         default=(),
-        description="Private networks that the addresses of these hosts may belong to. All other "
+        description="Private networks in which these hosts may have addresses. All other "
         "addresses must be public.",
     )
     memo_url: SecretStr | None = Field(
@@ -167,18 +168,18 @@ class Settings(SourcedSettings):
     )
     engine_fallback: Literal["nearest-older"] | None = Field(
         default=None,
-        description="The recipe for unknown releases of engines: `nearest-older` uses that of the "
-        "newest known older release. If unset, they are refused.",
+        description="How to handle unknown releases of engines: `nearest-older` uses the recipe "
+        "of the newest known older release. If unset, they are refused.",
     )
     models: dict[ModelName, ModelSource] = Field(
         default={},
-        description="Models that `/plan` plans prompts for: name and directory, or an object with "
-        "`path`, `unchecked` and `trust_remote_code`.",
+        description="The models that `/plan` can plan for: name and directory, or an object "
+        "with `path`, `unchecked` and `trust_remote_code`.",
     )
     render_model_id: str | None = Field(
         default=None,
-        description="vLLM's own name of the model, which counts in its hashes of images: what its "
-        "`--model` says. By default the model's directory.",
+        description="vLLM's own name of the model, which counts in its hashes of images: the "
+        "value of its `--model`. By default the model's directory.",
     )
     render_max_model_len: int | None = Field(
         default=None,
@@ -188,28 +189,28 @@ class Settings(SourcedSettings):
     )
     render_version: Literal["0.28.0", "0.30.0", "0.32.0"] = Field(
         default="0.32.0",
-        description="The release of vLLM as which `/render` answers. Messages and Responses need "
+        description="The release of vLLM that `/render` answers as. Messages and Responses need "
         "0.32.0.",
     )
     tenants: dict[Name, SecretStr] = Field(
-        default={}, description="Tenants: name and secret (64 hex digits)."
+        default={}, description="The tenants: name and secret (64 hex digits)."
     )
     tag_secrets: tuple[SecretStr, ...] = Field(
         default=(),
-        description="Secrets for signing tags, the newest first, 64 hex digits each. If empty, "
+        description="Secrets for signing tags, newest first, 64 hex digits each. If empty, "
         "`sign` is refused.",
     )
     api_key_digests: tuple[HexDigest, ...] = Field(
         default=(),
-        description="BLAKE3 digests of the API keys, in hex. If set, all requests need a key, "
-        "except for the probes and the web pages.",
+        description="BLAKE3 digests of the API keys, in hex. If set, every request needs a key, "
+        "except for probes and web pages.",
     )
     metrics_port: int | None = Field(
         default=None,
         ge=1,
         le=65535,
-        description="A second port, at the same host, with only `/metrics`, which needs no API key "
-        "there.",
+        description="A second port at the same host that serves only `/metrics`, without an API "
+        "key.",
     )
 
     # The arguments that the settings were created with.

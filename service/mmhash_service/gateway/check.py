@@ -1,4 +1,4 @@
-"""`mmhash gateway --check`: each worker, its KV events and a plan for it."""
+"""`mmhash gateway --check`: connect to each worker and its KV events, and plan a prompt for it."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.models import Models
 
-# KV events are connected within this time, or their address is wrong.
+# If KV events do not connect within this time, their address is wrong.
 _PATIENCE_S = 5.0
 _POLL_S = 0.05
 
@@ -20,7 +20,7 @@ _PROMPT = {"messages": [{"role": "user", "content": "Say hello."}]}
 
 
 class WorkerCheck(NamedTuple):
-    """What is known of a worker, and what is wrong with it, in words."""
+    """What the check found out about a worker, and what is wrong with it, in words."""
 
     url: str
     engine: str | None
@@ -54,7 +54,7 @@ async def check_workers(
 
 
 async def _connected(fleet: Fleet) -> dict[str, WorkerStats]:
-    """Return the state of the KV events once all are connected, or after a while."""
+    """Return the state of the KV events once all are connected, or after the time limit."""
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         stats = fleet.index.stats().workers
@@ -66,26 +66,26 @@ async def _connected(fleet: Fleet) -> dict[str, WorkerStats]:
 
 def _problems(worker: Worker, stats: WorkerStats | None) -> list[str]:
     found = [worker.probe_failure] if worker.probe_failure else []
-    found += [f"{member}= is not known: {why}" for member, why in worker.described.lacking.items()]
+    found += [f"{member}= is unknown: {why}" for member, why in worker.described.lacking.items()]
     if stats is None:
-        found.append("it has no KV events, so nothing counts as cached there")
+        found.append("the worker has no KV events, so nothing counts as cached there")
     elif not stats.is_connected:
         found.append(f"nothing answers at events={worker.described.events}")
     elif stats.failed_replays:
-        found.append("its replay= does not answer")
+        found.append("nothing answers at replay=")
     return found
 
 
 def _plan_problems(worker: Worker, models: Models) -> list[str]:
-    """Return why a prompt cannot be planned for a worker; one without an engine has said so."""
+    """Return why prompts cannot be planned for a worker. A missing engine is reported elsewhere."""
     if worker.engine is None:
         return []
-    found = [] if models.names else ["the setting models is empty, so no request is planned"]
+    found = [] if models.names else ["the setting models is empty, so the gateway plans no request"]
     for name in models.names:
         try:
             models.find(name).plan(
                 _PROMPT | {"model": name}, worker.engine.name, **worker.engine.plan_options()
             )
         except MMHashError as error:
-            found.append(f"a prompt of {name} cannot be planned: {error}")
+            found.append(f"mmhash cannot plan a prompt of {name}: {error}")
     return found

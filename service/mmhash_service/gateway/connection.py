@@ -1,7 +1,7 @@
-"""HTTP/1.1 to workers: heads, connections, and a pool of idle ones for each worker.
+"""HTTP/1.1 to workers: heads of requests, connections, and a pool of idle connections per worker.
 
-Not httpx: this protocol adds a fifth of the time to a streamed response (bench/gateway.py), and can
-be aborted from outside, as the gateway must when a worker is ejected or a client has gone.
+This protocol replaces httpx because it costs less per streamed response (bench/gateway.py), and
+because the gateway must abort requests from outside: when a worker is ejected or a client has gone.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from mmhash_service.limits.text import SINGLE_VALUED
 
 Header = tuple[bytes, bytes]
 
-# RFC 9110, 7.6.1; Upgrade too, because only HTTP passes.
+# Hop-by-hop headers (RFC 9110, 7.6.1). Upgrade is one, because only HTTP passes.
 _OF_ONE_HOP = frozenset(
     {
         b"connection",
@@ -34,32 +34,32 @@ _OF_ONE_HOP = frozenset(
     }
 )
 
-# Replaced by the gateway's own: the host, the length of the body that is sent, the request's id.
-# Expect was answered by the gateway, and peers are for gateways that set them themselves.
+# The gateway sets its own Host, Content-Length and X-Request-Id.
+# The gateway has answered Expect, and clients may not name peers.
 _NOT_SENT = frozenset(
     {b"host", b"content-length", b"expect", b"x-request-id"}
     | {name.encode() for name in PEER_HEADERS}
 )
 
-# The server adds its own.
+# Our HTTP server adds its own.
 _NOT_RETURNED = frozenset({b"date", b"x-request-id"})
 
 
 def for_worker(headers: Iterable[Header], *, keep_authorization: bool) -> list[Header]:
-    """Return a client's headers that a worker gets."""
+    """Return the client's headers that go to a worker."""
     dropped = _NOT_SENT if keep_authorization else _NOT_SENT | {b"authorization"}
     return _end_to_end(list(headers), dropped)
 
 
 def for_client(headers: Iterable[Header]) -> list[Header]:
-    """Return a worker's headers that the client gets."""
+    """Return the worker's headers that go to the client."""
     return _end_to_end(list(headers), _NOT_RETURNED)
 
 
 def request_head(
     method: bytes, target: bytes, host: bytes, headers: Iterable[Header], length: int | None
 ) -> bytes:
-    """Return the head of a request; without a length it has no body."""
+    """Return the head of a request, which has no body if there is no length."""
     lines = [b"%b %b HTTP/1.1\r\nhost: %b" % (method, target, host)]
     lines += [b"%b: %b" % header for header in headers]
     if length is not None:
@@ -74,40 +74,41 @@ def _end_to_end(headers: list[Header], dropped: frozenset[bytes]) -> list[Header
         if name == b"connection"
         for token in value.split(b",")
     }
-    # Without one of those, a worker would read another request: of its default tenant, for example.
+    # Refuse a damaged header: without it, the worker might read a different request, such as one
+    # for its default tenant.
     dropped = dropped | _OF_ONE_HOP | (named - SINGLE_VALUED)
     return [header for header in headers if header[0] not in dropped]
 
 
-# Of the head of a response.
+# Limits for the head of a response.
 MAX_HEAD = 64 << 10
 MAX_HEADERS = 256
 
-# Body bytes that wait for the client, above which nothing more is read from the worker.
+# Stop reading from the worker while this many body bytes wait for the client.
 _HIGH_WATER = 256 << 10
 
 
 class WorkerError(Exception):
-    """A worker did not answer, or not to the end; the message is for the log."""
+    """A worker did not answer completely. The message is for the log."""
 
     is_silent: ClassVar[bool] = False
-    """True if the worker may hang: its requests may wait in vain."""
+    """True if the worker may hang, so that its requests would wait in vain."""
 
 
 class UnreachableError(WorkerError):
-    """No connection to the worker: it has seen nothing of the request."""
+    """There is no connection, so the worker has seen nothing of the request."""
 
     is_silent = True
 
 
 class RefusedError(UnreachableError):
-    """The worker accepts no connection: it has ended, or still answers the requests that it has."""
+    """The worker refuses connections: it has exited, or is finishing its last requests."""
 
     is_silent = False
 
 
 class BrokenError(WorkerError):
-    """The connection was lost, or what came was no HTTP."""
+    """The connection was lost, or the worker did not send valid HTTP."""
 
 
 class SilentError(BrokenError):
@@ -117,7 +118,7 @@ class SilentError(BrokenError):
 
 
 class Connection(asyncio.Protocol):
-    """A connection that carries one request at a time."""
+    """A connection to a worker, for one request at a time."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -140,7 +141,7 @@ class Connection(asyncio.Protocol):
         self._has_head = self._is_complete = self._until_close = self._is_paused = False
         self.is_reusable = False
         self.has_body = False
-        """Some byte of its body has arrived."""
+        """The first byte of the body has arrived."""
 
     # The request and its response.
 
@@ -153,7 +154,7 @@ class Connection(asyncio.Protocol):
         *,
         until_body: bool = False,
     ) -> None:
-        """Send a request, and wait for the head of its response, or for the first of its body.
+        """Send a request. Wait for the response's head, or for the first byte of its body.
 
         vLLM sends the head of a stream before it computes the prompt.
         """
@@ -168,7 +169,7 @@ class Connection(asyncio.Protocol):
             await self._wait()
 
     async def read(self) -> bytes:
-        """Return the next bytes of the body; none at its end."""
+        """Return the next bytes of the body, or no bytes at its end."""
         while not self._pieces:
             if self._is_complete:
                 return b""
@@ -200,12 +201,12 @@ class Connection(asyncio.Protocol):
 
     @property
     def has_sent(self) -> bool:
-        """True if no bytes of the request wait in this process; a response can come before that."""
+        """True once the whole request has left this process. A response may come earlier."""
         return self._transport is None or not self._transport.get_write_buffer_size()
 
     @property
     def can_send(self) -> bool:
-        """True if the worker has not closed the idle connection, as far as this host knows.
+        """True unless this host knows that the worker has closed the idle connection.
 
         The event loop may not have read the end of the stream yet.
         """
@@ -216,7 +217,7 @@ class Connection(asyncio.Protocol):
         return not poll.poll(0)
 
     def release(self) -> bool:
-        """End the request; return whether the connection can carry another one."""
+        """End the request. Return True if the connection can carry another."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -227,7 +228,7 @@ class Connection(asyncio.Protocol):
         return False
 
     def abort(self, reason: str) -> None:
-        """Close the connection now; who waits for the response gets a BrokenError."""
+        """Close the connection now. A task that waits for the response gets a BrokenError."""
         if self._transport is not None and not self.is_closed:
             self._fail(BrokenError(reason))
             self._transport.abort()
@@ -238,7 +239,7 @@ class Connection(asyncio.Protocol):
             delay = self._timeout_s if self._is_paused else left
             self._timer = self._loop.call_later(delay, self._check_silence)
         elif self._transport is not None:
-            self._fail(SilentError(f"nothing came for {self._timeout_s} s"))
+            self._fail(SilentError(f"received nothing for {self._timeout_s} s"))
             self._transport.abort()
 
     def _fail(self, error: BrokenError) -> None:
@@ -250,14 +251,14 @@ class Connection(asyncio.Protocol):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    # The event loop's calls.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
         self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End a response that has no length; any other one is broken."""
+        """End a response without a length. Any other response is now broken."""
         self.is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -266,8 +267,8 @@ class Connection(asyncio.Protocol):
         self._fail(BrokenError(f"the worker closed the connection: {exc or 'end of stream'}"))
 
     def data_received(self, data: bytes) -> None:
-        """Parse what arrived, and wake the reader once."""
-        if self._is_complete:  # or else they would be a part of the next response
+        """Parse the data, and wake the reader once."""
+        if self._is_complete:  # these bytes would start the next response
             self._break("bytes after a response")
             return
         self._heard_at = self._loop.time()
@@ -290,15 +291,15 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # The parser's calls.
+    # Called by the parser.
 
     def on_message_begin(self) -> None:
-        """Refuse a response that follows another one."""
+        """Refuse a second response."""
         if self._is_complete:
             raise ValueError("bytes after a response")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header; trailers are dropped."""
+        """Keep a header. Drop trailers."""
         if not self._has_head:
             if len(self.headers) >= MAX_HEADERS:
                 raise ValueError("too many headers")
@@ -308,9 +309,9 @@ class Connection(asyncio.Protocol):
         """Complete the head, unless it is interim (1xx)."""
         status = self._parser.get_status_code()
         if not 100 <= status < 600:
-            raise ValueError("no such status")
+            raise ValueError("unknown status")
         codings = [value.lower() for name, value in self.headers if name == b"transfer-encoding"]
-        if codings not in ([], [b"chunked"]):  # the client would get the body without its coding
+        if codings not in ([], [b"chunked"]):  # the client would get a body that it cannot decode
             raise ValueError("a transfer encoding other than chunked")
         if status < 200:
             self.headers = []
@@ -318,7 +319,7 @@ class Connection(asyncio.Protocol):
         self.status = status
         self._has_head = True
         self.is_reusable = self._parser.should_keep_alive()
-        if self._method == b"HEAD":  # a length, and no body: the parser would wait for one
+        if self._method == b"HEAD":  # it has a length but no body, and the parser would wait
             self._is_complete = True
             self.is_reusable = False
         names = {name for name, _ in self.headers}
@@ -326,9 +327,9 @@ class Connection(asyncio.Protocol):
         self._until_close = not (
             has_no_body or b"content-length" in names or b"transfer-encoding" in names
         )
-        if has_no_body and self._method != b"HEAD":  # to uvicorn, this body would be too short
+        if has_no_body and self._method != b"HEAD":  # uvicorn would find the body too short
             self.headers = [one for one in self.headers if one[0] != b"content-length"]
-        # To llhttp, a response without a length lasts until the end.
+        # llhttp reads a response without a length until the end of the stream.
         if self._until_close:
             self.is_reusable = False
 
@@ -342,17 +343,17 @@ class Connection(asyncio.Protocol):
         """End the response, unless it was interim."""
         if self._has_head:
             self._is_complete = True
-            # A trailer may end the connection: the parser would refuse the next response.
+            # After a trailer the parser may refuse the next response, so close the connection.
             self.is_reusable &= self._parser.should_keep_alive()
 
 
-# Shorter than the 5 s after which engines (uvicorn) close idle connections.
+# Shorter than uvicorn's keep-alive time-out in engines, which is 5 s.
 _IDLE_S = 4.0
 _MAX_IDLE = 256
 
 
 class Pool:
-    """Opens connections to the host of a URL, and keeps those that are idle."""
+    """Opens connections to the host of a URL, and keeps idle connections."""
 
     def __init__(self, url: str, connect_timeout_s: float) -> None:
         parsed = httpx.URL(url)
@@ -376,7 +377,7 @@ class Pool:
         return None
 
     async def open(self) -> Connection:
-        """Open a connection; a failure is an UnreachableError."""
+        """Open a connection. Raise UnreachableError if that fails."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -385,7 +386,7 @@ class Pool:
                 )
         except ConnectionRefusedError as error:
             raise RefusedError("cannot connect: connection refused") from error
-        except (OSError, TimeoutError, UnicodeError) as error:  # the last one by a host's IDNA
+        except (OSError, TimeoutError, UnicodeError) as error:  # UnicodeError: the host's IDNA
             reason = getattr(error, "strerror", None) or str(error)
             reason = reason or f"no answer within {self._timeout_s:g} s"
             raise UnreachableError(f"cannot connect: {reason}") from error
@@ -407,12 +408,12 @@ class Pool:
             self._idle.pop().abort("idle connections are closed")
 
     def close(self) -> None:
-        """Close the idle connections, and each of the others when it is given back."""
+        """Close the idle connections now, and every other connection when it is given back."""
         self._is_closed = True
         self.close_idle()
 
 
 @cache
 def _trust() -> ssl.SSLContext:
-    """Return the certificate authorities of the system, which are slow to load."""
+    """Load the system's certificate authorities once, because that is slow."""
     return ssl.create_default_context()

@@ -1,4 +1,4 @@
-"""What a worker's own server says: its engine, the names of its blocks, its KV events, its load."""
+"""Ask a worker's server for its engine, the names of its blocks, its KV events and its load."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Get = Callable[[bytes], Awaitable[tuple[int, bytes]]]
-"""GET a path of the server: the status, and the body."""
+"""GET a path of the server. Return the status and the body."""
 
 _MAX_RELEASE = 64
 _SIZE = re.compile(r"[1-9]\d{0,5}", re.ASCII)
 
-# The ports are joined to the host of the worker's URL: a worker must not name another host.
+# Use only the ports, with the host of the worker's URL: a worker must not name another host.
 _TCP = re.compile(r"tcp://\S*:(\d{1,5})", re.ASCII)
 
 _CACHE_CONFIG = re.compile(rb"^vllm:cache_config_info\{([^\n]*)\}", re.MULTILINE)
@@ -29,18 +29,18 @@ _LABEL = re.compile(r'(\w+)="([^"\\]*)"')
 
 
 class Description(NamedTuple):
-    """What a server says."""
+    """A server's description of itself."""
 
     engine: EngineSpec
     events: str | None = None
     replay: str | None = None
     ranks: int = 1
     lacking: Mapping[str, str] = MappingProxyType({})
-    """Why it does not say something, by the member of a worker that says it instead."""
+    """The reason why a value is missing, by the member of a worker that would set it."""
 
     @property
     def publisher(self) -> tuple[str | None, str | None, int]:
-        """Where it publishes its KV events."""
+        """The publisher of the KV events."""
         return self.events, self.replay, self.ranks
 
 
@@ -69,7 +69,7 @@ class _ServerInfo(_Version):
 
 
 async def describe(get: Get, host: str) -> Description | None:
-    """Return what the server at a host says; None if it is neither vLLM nor SGLang."""
+    """Ask the server at a host. Return None if it is neither vLLM nor SGLang."""
     if version := _read(_Version, *await get(b"/version")):
         sources = await get(b"/kv_event_sources")
         _, metrics = await get(b"/metrics")
@@ -83,11 +83,11 @@ async def describe(get: Get, host: str) -> Description | None:
 def complete(
     spec: WorkerSpec, said: Description | None, engine_fallback: "Fallback | None"
 ) -> Description:
-    """Return a worker's description: what its settings say, else what its server says."""
+    """Complete a worker's settings with what its server says. The settings take precedence."""
     own, events = spec.engine, spec.events
     known = Description(own, events, spec.replay, spec.ranks or 1)
     if said is None:
-        unknown = "it answers neither /version as vLLM does nor /server_info as SGLang does"
+        unknown = "the server answers neither vLLM's /version nor SGLang's /server_info"
         return known if own.name else known._replace(lacking={"engine": unknown})
     if own.name and own.name.partition("@")[0] != said.engine.name.partition("@")[0]:
         return known
@@ -122,14 +122,14 @@ def _describe_vllm(
     size = int(text) if _SIZE.fullmatch(text := labels.get("block_size", "")) else None
     algorithm = labels.get("prefix_caching_hash_algo")
     if size is None or algorithm is None:
-        lacking["block_size"] = lacking["block_algorithm"] = "its /metrics do not say it"
+        lacking["block_size"] = lacking["block_algorithm"] = "its /metrics do not state it"
     engine = EngineSpec(f"vllm@{release}", size, block_algorithm=algorithm)
     by_rank = _read(dict[int, _Source], *sources)
     if by_rank is None:
         lacking["events"] = "this release has no /kv_event_sources"
         return Description(engine, lacking=lacking)
     if not by_rank:
-        lacking["events"] = "it publishes none: start it with --kv-events-config"
+        lacking["events"] = "the engine publishes none: start it with --kv-events-config"
         return Description(engine, lacking=lacking)
     ranks = [by_rank[rank] for rank in sorted(by_rank)]
     events = _first_port([one.endpoint for one in ranks])
@@ -140,7 +140,7 @@ def _describe_vllm(
 
 
 def _first_port(endpoints: list[str]) -> int | None:
-    """Return the port of the first of consecutive ranks; None if they are not."""
+    """Return the first rank's port, or None if the ranks do not have consecutive ports."""
     ports = [int(found[1]) for one in endpoints if (found := _TCP.fullmatch(one))]
     consecutive = list(range(ports[0], ports[0] + len(endpoints))) if ports else []
     return ports[0] if ports and ports == consecutive else None
@@ -153,9 +153,9 @@ def _describe_sglang(info: _ServerInfo, host: str) -> Description:
     engine = EngineSpec(f"sglang@{_release(info)}", size, server="rust" if is_rust else "python")
     lacking: dict[str, str] = {}
     if size is None:
-        lacking["block_size"] = "its server_info does not say page_size"
+        lacking["block_size"] = "its /server_info does not state page_size"
     if published is None:
-        lacking["events"] = "it publishes none by TCP: start it with --kv-events-config"
+        lacking["events"] = "the engine publishes none over TCP: start it with --kv-events-config"
         return Description(engine, lacking=lacking)
     return _with_ports(
         Description(engine, lacking=lacking),
@@ -167,7 +167,7 @@ def _describe_sglang(info: _ServerInfo, host: str) -> Description:
 
 
 def _publisher_of_config(info: _ServerInfo) -> _Publisher | None:
-    """Return the publisher of a release that says only how it was started."""
+    """Return the publisher from the start-up options, for a release that states nothing else."""
     source = _read(_Source, 200, (info.kv_events_config or "").encode())
     port = _first_port([source.endpoint]) if source else None
     if source is None or port is None:
@@ -194,7 +194,7 @@ def _release(version: _Version) -> str:
 
 
 def _read(kind: type[T], status: int, body: bytes) -> T | None:
-    """Return a response as a type; None if it is not one, such as an error."""
+    """Parse a response, or return None if it does not have this type, such as an error."""
     if status != 200:
         return None
     try:
@@ -203,7 +203,7 @@ def _read(kind: type[T], status: int, body: bytes) -> T | None:
         return None
 
 
-# The names that vLLM and SGLang give to the requests that run and those that wait.
+# The metrics of vLLM and SGLang for running and for waiting requests.
 _NAMES = (
     b"vllm:num_requests_running",
     b"vllm:num_requests_waiting",
@@ -212,16 +212,16 @@ _NAMES = (
 )
 _NUMBER = re.compile(rb"\d{1,20}(?:\.\d{1,20})?(?:e[+-]?\d{1,3})?")
 
-# A line for each data-parallel rank.
+# There is a line for each data-parallel rank.
 _MAX_LINES = 256
 
 _MAX_REQUESTS = 10**9
 
 
 def count_requests(exposition: bytes) -> int:
-    """Return the requests that run and wait in all of the engine's ranks.
+    """Return how many requests run or wait in all ranks of the engine.
 
-    Only lines that begin with a name are parsed, because pages may have 1 MiB.
+    Only lines with these metrics are parsed, because a page may have 1 MiB.
     """
     count = 0.0
     for name in _NAMES:

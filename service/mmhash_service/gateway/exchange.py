@@ -1,7 +1,7 @@
-"""A request that goes to a worker, as the fleet counts it: while it is computed, answered, ended.
+"""Count a request for its worker, from being computed over being answered to its end.
 
-The gateway's proxy and the picker share it: the one sends the request itself, the other learns from
-Envoy what has become of it.
+The gateway's proxy and the picker share this class. The proxy sends the request itself, and the
+picker learns from Envoy what became of it.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from mmhash_service.gateway.router import NO_PROMPT, Decision
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.telemetry import metrics
 
-# The seconds after a response in which the events of its prompt's blocks arrive: engines publish
-# them with each step, and the index reads them often.
+# Within this many seconds of a response, the events for its prompt's blocks arrive. Engines publish
+# events at every step, and the index reads them often.
 _GRACE_S = 1.0
 
 
 class Exchange:
-    """A request and the worker that the decision chose for it; its body is not kept."""
+    """A request and its chosen worker. The body is not kept."""
 
     def __init__(self, fleet: Fleet, decision: Decision, worker: Worker) -> None:
         self.worker = worker
@@ -43,13 +43,13 @@ class Exchange:
             "prompt_tokens": prepared.plan.tokens if prepared.plan else None,
             "matched_tokens": self._ranked.matched_tokens,
         }
-        """What the access log tells of the route."""
+        """The fields of the route in the access log."""
         if self._is_prompt:
             worker.last_how = prepared.how
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Count the request as computed until its response begins; `end` ends it, or a failure."""
+        """Count the request as being computed until its response begins, or the request ends."""
         self._fleet.note_choice(self.worker)
         new_part = self._new_tokens / max(1, self._prompt_tokens)
         in_progress = metrics.labelled(metrics.GATEWAY_REQUESTS, self.worker.url)
@@ -64,11 +64,11 @@ class Exchange:
             raise
 
     def header(self) -> bytes:
-        """Return the header that tells the client of the route."""
+        """Return the header that describes the route to the client."""
         facts = {
             name: value
             for name, value in self.facts.items()
-            if value is not None and name != "reason"  # which need not fit into a header
+            if value is not None and name != "reason"  # which may not fit into a header
         }
         return "; ".join(f"{name}={value}" for name, value in facts.items()).encode()
 
@@ -87,7 +87,7 @@ class Exchange:
             metrics.labelled(metrics.GATEWAY_TOKENS, url, "no").inc(self._new_tokens)
 
     def moved_to(self, worker: Worker) -> "Exchange":
-        """End the request here, and return it with another worker, which has begun to respond."""
+        """End the request here, and return it for the other worker, which has begun to respond."""
         self.end(is_computed=False, is_complete=False)
         moved = copy(self)
         moved.worker = worker
@@ -95,10 +95,10 @@ class Exchange:
             return moved
 
     def end(self, *, is_computed: bool, is_complete: bool) -> None:
-        """End the request; the blocks of a complete one count until their events have arrived.
+        """End the request. A complete request's blocks count until their events have arrived.
 
-        Those without a name count if the prompt was computed: a request that was refused, or left
-        before, may not have been.
+        Blocks without names count only if the prompt was computed. A refused or abandoned request
+        may never have been computed.
         """
         metrics.labelled(metrics.GATEWAY_REQUESTS, self.worker.url).dec()
         if is_computed:

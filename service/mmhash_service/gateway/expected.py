@@ -1,15 +1,15 @@
-"""The blocks that a worker has been sent, and that its events do not name yet, or never will.
+"""Blocks that a worker should hold although its events do not name them, or not yet.
 
-An engine publishes the blocks of a prompt after it has computed them. Without `ExpectedBlocks`,
-requests for the same new image that arrive meanwhile go to several workers, and each of them
-computes it. An engine does not evict the blocks of a request that runs: so they count until then.
+An engine publishes the blocks of a prompt only after computing them. Without `ExpectedBlocks`,
+requests for the same new image that arrive meanwhile would go to several workers, and each worker
+would compute the image. An engine does not evict the blocks of a running request, so they count
+until the request ends.
 
-SGLang names the blocks behind an image in a chat by the pixels that it computes itself, and a
-request without a plan has no blocks at all. The gateway gives these blocks names of its own
-(`UnnamedBlocks`), and assumes that a worker holds those that it was sent last, as many as its cache
-has room for. On 8 seeds of `references`, `visionarena`, `servegen` and `agents` and two simulated
-workers, 31.8, 60.8, 23.6 and 88.2 % of the tokens are cached; 30.3, 58.2, 22.3 and 87.4 when only
-the worker of each first image was remembered. No I/O, no clock.
+SGLang names the blocks after a chat's image by processed pixels, which the gateway does not have,
+and a request without a plan has no named blocks at all. The gateway gives these blocks names of its
+own (`UnnamedBlocks`), and assumes that a worker still holds the blocks it was sent last, up to the
+size of its cache. In simulations this caches more than remembering the worker of each first image.
+No I/O, no clock.
 """
 
 from array import array
@@ -21,15 +21,15 @@ from blake3 import blake3
 from mmhash.lru import LruCache
 from mmhash.prompts import Plan
 
-# Two prompts of 128 000 tokens in pages of one token (SGLang): 30 MB at most.
+# Enough for two prompts of 128 000 tokens in pages of one token (SGLang), in a few tens of MB.
 MAX_BLOCKS = 1 << 18
 
 
 class ExpectedBlocks:
-    """The blocks that one worker is expected to hold, each with the number of its requests."""
+    """The blocks that a worker is expected to hold, each with its number of requests."""
 
     def __init__(self, max_blocks: int = MAX_BLOCKS) -> None:
-        """Make an empty set, for at most `max_blocks` of all requests together."""
+        """Make an empty set for at most `max_blocks` blocks of all requests together."""
         self._max_blocks = max_blocks
         self._requests: dict[int, int] = {}
         self._total = 0
@@ -39,7 +39,7 @@ class ExpectedBlocks:
         return len(self._requests)
 
     def add(self, ids: Sequence[int]) -> Sequence[int]:
-        """Add the blocks of a request, as many as there is room for; return those, for `remove`."""
+        """Add as many blocks of a request as there is room for. Return these, for `remove`."""
         ids = ids[: self._max_blocks - self._total]
         requests = self._requests
         for one in ids:
@@ -48,7 +48,7 @@ class ExpectedBlocks:
         return ids
 
     def remove(self, ids: Sequence[int]) -> None:
-        """Remove the blocks of a request, once for each time that they were added."""
+        """Remove the blocks of a request, once for every time they were added."""
         requests = self._requests
         for one in ids:
             if requests[one] == 1:
@@ -58,9 +58,9 @@ class ExpectedBlocks:
         self._total -= len(ids)
 
     def run(self, ids: Sequence[int], start: int) -> int:
-        """Return how many of the blocks from `start` on are expected, up to the first that is not.
+        """Return how many blocks from `start` on are expected, up to the first that is not.
 
-        The blocks before `start` are those that the worker holds.
+        The worker holds the blocks before `start`.
         """
         requests, end = self._requests, start
         if requests:
@@ -69,18 +69,18 @@ class ExpectedBlocks:
         return end - start
 
 
-# A smaller block finds more of what two prompts begin with, and costs more.
+# Smaller blocks find more of the common start of two prompts, and cost more.
 BLOCK_TOKENS = 32
 
 _NAME_SIZE = 16
 
-# The names of a prompt, at most: 131 072 tokens. The event loop looks them up for each
-# worker that was sent them.
+# The most names for a prompt, for 131 072 tokens. The event loop looks all of them up for each
+# worker.
 _MAX_NAMES = 4096
 
 
 class UnnamedBlocks(NamedTuple):
-    """The gateway's names for consecutive blocks of a prompt, each bound to all before it."""
+    """The gateway's names for consecutive blocks of a prompt, each bound to all earlier blocks."""
 
     names: Sequence[bytes] = ()
     tokens_each: int = 0
@@ -90,7 +90,7 @@ NO_BLOCKS = UnnamedBlocks()
 
 
 def name_blocks(plan: Plan, block_size: int) -> UnnamedBlocks:
-    """Return the blocks behind those that the engine's events name; none if these are all."""
+    """Return the blocks after the last one that the engine's events name, if there are any."""
     start = len(plan.event_ids) * block_size
     if len(plan.token_ids) - start < block_size:
         return NO_BLOCKS
@@ -100,7 +100,7 @@ def name_blocks(plan: Plan, block_size: int) -> UnnamedBlocks:
         tokens[first:end] = array("q", [item.key.u64 >> 1]) * (end - first)
     content = memoryview(tokens).cast("B")
     size = BLOCK_TOKENS * tokens.itemsize
-    # The last of the engine's names covers all before, with salt and adapter.
+    # The engine's last name covers everything before it, including salt and adapter.
     state = blake3(b"%d" % plan.event_ids[-1] if plan.event_ids else b"")
     names = []
     for at in range(0, min(len(content), _MAX_NAMES * size) - size + 1, size):
@@ -110,18 +110,18 @@ def name_blocks(plan: Plan, block_size: int) -> UnnamedBlocks:
 
 
 class SentBlocks:
-    """The unnamed blocks that one worker was sent last: it computes them, or has done so."""
+    """The unnamed blocks that a worker was sent last, computed or still being computed."""
 
     def __init__(self) -> None:
         self._tokens: LruCache[bytes, int] = LruCache(0, lambda _name, tokens: tokens)
         self._requests: dict[bytes, int] = {}  # by name, of those that run
 
     def __len__(self) -> int:
-        """Return the number of blocks that it has computed."""
+        """Return the number of computed blocks."""
         return len(self._tokens)
 
     def begin(self, blocks: UnnamedBlocks) -> None:
-        """Count the blocks of a request until it ends; `add` has them count for longer."""
+        """Count the blocks of a request until it ends. `add` lets them count for longer."""
         for name in blocks.names:
             self._requests[name] = self._requests.get(name, 0) + 1
 
@@ -134,20 +134,20 @@ class SentBlocks:
                 self._requests[name] -= 1
 
     def clear(self) -> None:
-        """Forget all blocks but those of requests that run."""
+        """Forget all blocks except those of running requests."""
         self._tokens.clear()
 
     def add(self, blocks: UnnamedBlocks, cached_tokens: int) -> None:
-        """Add the blocks of a computed prompt; the oldest that exceed `cached_tokens` are dropped.
+        """Add the blocks of a computed prompt. Drop the oldest blocks beyond `cached_tokens`.
 
-        Of a prompt the last block is dropped first, as engines do.
+        Within a prompt the last block is dropped first, as in engines.
         """
         self._tokens.max_size = cached_tokens
         for name in reversed(blocks.names):
             self._tokens.put(name, blocks.tokens_each)
 
     def count_tokens(self, blocks: UnnamedBlocks) -> int:
-        """Return the tokens of the first blocks, up to one that was not sent or was dropped."""
+        """Return the tokens of the leading blocks that were sent and not dropped."""
         count = 0
         for name in blocks.names:
             if name not in self._tokens and name not in self._requests:

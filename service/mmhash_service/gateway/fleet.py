@@ -1,4 +1,4 @@
-"""The workers of a gateway: their list, their health, their KV events."""
+"""Keep the list of workers current, and watch their health and their KV events."""
 
 import asyncio
 import logging
@@ -22,24 +22,24 @@ from mmhash_service.gateway.worker import Adapter, Worker
 from mmhash_service.gateway.worker_spec import EngineSpec, WorkerSpec
 from mmhash_service.telemetry import metrics
 
-# As many tokens as a small cache has: until the events have shown how many there are.
+# The size of a small cache in tokens, used until the events have shown the real size.
 LEAST_CACHED_TOKENS = 1 << 14
 
-# A worker file that has changed is read again after at most this time: it may be half written.
+# A changed worker file is read again after at most this time, in case it was half written.
 _SETTLE_S = 1.0
 
-# A healthy worker publishes events within this time of its first probe, or its address is wrong.
+# If a healthy worker's events do not connect within this time, their address is wrong.
 _PATIENCE_S = 10.0
 _WARNED = float("inf")
 
 PROBE_SPACING_S = 0.002
-"""The time between the first probes of two workers: all at once would block the event loop."""
+"""The time between the first probes of two workers. All at once would block the event loop."""
 
 logger = logging.getLogger(__name__)
 
 
 class Fleet:
-    """The workers by URL, kept up to date by a task for their list and a task for each."""
+    """The workers by URL, kept current by one task for their list and one task for each worker."""
 
     def __init__(self, settings: GatewaySettings, engine_fallback: Fallback | None = None) -> None:
         self._settings = settings
@@ -49,22 +49,22 @@ class Fleet:
         self._listed: dict[str, WorkerSpec] = {}
         self._turn = 0
         self.cached_tokens = LEAST_CACHED_TOKENS
-        """The tokens that the caches of all workers hold together."""
+        """The number of tokens in the caches of all workers together."""
         self.conversations = Conversations()
         self.models = ServedModels()
         self._is_indexing = False
-        # From open() on: they need close().
+        # Set by open(), and ended by close().
         self.index: Index
         self._refreshing: asyncio.Task[None]
 
     @property
     def has_healthy(self) -> bool:
-        """True if some worker is healthy."""
+        """True if any worker is healthy."""
         return any(worker.is_healthy for worker in self.workers.values())
 
     @property
     def cached_tokens_each(self) -> int:
-        """The tokens that the cache of a worker holds, on average."""
+        """The average number of tokens in a worker's cache."""
         return self.cached_tokens // max(1, len(self.workers))
 
     async def open(self) -> None:
@@ -87,18 +87,18 @@ class Fleet:
         await asyncio.to_thread(self.index.stop)
 
     def _is_healthy(self, url: str) -> bool:
-        """Return True if the blocks of a worker count; the index's thread asks."""
+        """Return True if a worker's blocks count. The index's thread calls this."""
         worker = self.workers.get(url)
         return worker is not None and worker.is_healthy
 
     def workers_for(self, model: str) -> Sequence[Worker]:
-        """Return the workers that may get a request that names a model; "" is none."""
+        """Return the workers that may get a request for a model; "" means no model."""
         return self.models.workers_for(model, list(self.workers.values()))
 
     def adapters(self, model: str, engine: EngineSpec) -> set[Adapter]:
-        """Return what the workers of an engine list as the adapter of this name, if it is one.
+        """Return what an engine's workers list for an adapter of this name.
 
-        Healthy workers count, or all if none of these lists it.
+        Healthy workers count. If none of these lists it, all workers count.
         """
         listed = [
             (worker, adapter)
@@ -109,26 +109,26 @@ class Fleet:
         return healthy or {adapter for _, adapter in listed}
 
     def note_choice(self, worker: Worker) -> None:
-        """Note that a request goes to this worker: it is the last one to have a turn again."""
+        """Note that a request goes to this worker, which moves to the end of the turn order."""
         self._turn += 1
         worker.turn = self._turn
 
     def note_answer(self, worker: Worker, new_tokens: int, prompt_tokens: int) -> None:
-        """Note that a worker answers a request, of whose prompt it had to compute `new_tokens`."""
+        """Note that a worker answers a request after computing `new_tokens` of its prompt."""
         self.conversations.add(worker.url, new_tokens, prompt_tokens, self.cached_tokens)
 
     def crowding(self) -> dict[str, float]:
-        """Return the part of its cache that each worker's conversations fill above the mean."""
+        """Return how much more of its cache each worker's conversations fill than the mean."""
         computing = {url: worker.new_parts for url, worker in self.workers.items()}
         return self.conversations.crowding(computing, self.cached_tokens)
 
     def note_stored(self, worker: Worker, blocks: Sequence[int]) -> None:
-        """Note that a worker's events list the blocks of an answered request by now, or never."""
+        """Check that the events by now list an answered request's blocks."""
         worker.expected.remove(blocks)
         if worker.engine is None or worker.described.events is None:
             return
         first, last = (self._find(worker, blocks[at]) for at in (0, -1))
-        if last and not first:  # it was computed from all before it
+        if last and not first:  # the worker computed it from all earlier blocks
             self.index.hold(worker.url, blocks, last.rank)
         before = worker.names.verdict
         worker.names.add(is_found=bool(first or last), missing=len(blocks))
@@ -145,16 +145,20 @@ class Fleet:
         return match if match and match.tokens else None
 
     def _misnamed(self, worker: Worker) -> str:
-        """Return the likely cause of a worker whose events list no planned block."""
+        """Return the likely reason why a worker's events list no planned block."""
         stats, described = self.index.stats().workers.get(worker.url), worker.described
-        planned = f"{worker.names.missing} planned blocks are not among its KV events"
+        planned = f"its KV events list none of {worker.names.missing} planned blocks"
         if stats is None or not stats.is_connected:
             return f"{planned}: nothing answers at events={described.events}"
         if not stats.events:
-            return f"{planned}: none came from events={described.events}. Is this its port?"
+            return (
+                f"{planned}: events={described.events} published nothing. Is this the right port?"
+            )
         engine = described.engine.name
         if worker.release and worker.release != engine:
-            return f"{planned}: it reports {worker.release}, and engine={engine} is planned for"
+            return (
+                f"{planned}: the worker reports {worker.release}, but plans assume engine={engine}"
+            )
         return (
             f"{planned}, which list {stats.blocks} others. Its block_size, algorithm or seed may "
             f"differ: run `mmhash verify-engine {worker.url} --events {described.events}`"
@@ -163,8 +167,8 @@ class Fleet:
     def note_failure(self, worker: Worker, error: WorkerError) -> None:
         """Note that a request to a worker failed.
 
-        Silence does not count: a client can ask for an answer that takes longer. Probes find a
-        worker that hangs.
+        Silence is not a failure, because a client may ask for a long answer. Probes find a worker
+        that hangs.
         """
         logger.warning("worker %s: %s", worker.url, error)
         if not isinstance(error, SilentError) and worker.fail(is_silent=error.is_silent):
@@ -185,19 +189,19 @@ class Fleet:
             self._start_checks(joined)
 
     async def _refresh(self) -> list[Worker]:
-        """Read the list of workers, and return those that have joined.
+        """Read the list of workers. Return the workers that have joined.
 
-        A new list from a file counts when two reads in a row have found it, an empty one never.
+        A changed file counts when two reads in a row agree. An empty list never counts.
         """
         try:
             specs = await read_workers(self._settings, self._engine_fallback)
         except (OSError, ValueError) as error:
-            # The workers that are known may well be there: keep them.
+            # Keep the known workers, which may well be there.
             logger.error("the list of workers cannot be read: %s", error)  # noqa: TRY400
             return []
         listed = {spec.url: spec for spec in specs}
         if self.workers and not listed:
-            logger.error("the list of workers is empty: those that are known stay")
+            logger.error("the list of workers is empty, so the known workers stay")
             return []
         before, self._listed = self._listed, listed
         if self._settings.worker_file and self.workers and listed != before:
@@ -216,7 +220,7 @@ class Fleet:
         return joined
 
     def _compare_models(self) -> None:
-        """Note which workers are mismatched, and log those that have become so."""
+        """Find the mismatched workers, and log new ones."""
         for url in self.models.compare(self.workers.values()):
             logger.error(
                 "worker %s serves %s, the others %s: "
@@ -225,7 +229,7 @@ class Fleet:
             )  # fmt: skip
 
     def _read_events(self) -> None:
-        """Note how many tokens the caches hold, and who began again: within seconds is enough."""
+        """Note how many tokens the caches hold, and which workers restarted."""
         stats = self.index.stats().workers
         self._compare_block_sizes(stats)
         self._compare_connections(stats)
@@ -240,14 +244,14 @@ class Fleet:
         self.cached_tokens = max(LEAST_CACHED_TOKENS, held)
 
     def _compare_block_sizes(self, stats: dict[str, WorkerStats]) -> None:
-        """Warn once of a worker whose blocks have another size than its plans: none would match."""
+        """Warn once if the blocks of a worker and of its plans differ in size: none would match."""
         for url, worker in self.workers.items():
             engine, size = worker.engine, stats[url].block_size if url in stats else 0
             if engine is None or size in {0, engine.tokens_per_block} or worker.has_size_warning:
                 continue
             worker.has_size_warning = True
             logger.warning(
-                "worker %s stores blocks of %d tokens, but is planned for with block_size=%d",
+                "worker %s stores blocks of %d tokens, but plans assume block_size=%d",
                 url, size, engine.tokens_per_block,
             )  # fmt: skip
 
@@ -275,7 +279,7 @@ class Fleet:
                 self.index.remove(worker.url)
 
     def _start_checks(self, workers: Iterable[Worker], wait_s: float = 0.0) -> None:
-        """Start a task for each worker; all probes at once would delay requests."""
+        """Start a task for each worker, one after another: many probes at once delay requests."""
         for number, worker in enumerate(workers):
             checks = self._check_often(worker, wait_s + number * PROBE_SPACING_S)
             task = asyncio.create_task(checks)
@@ -290,9 +294,9 @@ class Fleet:
             try:
                 await self._check(worker)
             except Exception:
-                # Without further probes the worker would stay as it is.
+                # Continue: without probes the worker's state would never change.
                 logger.exception("worker %s: probe failed", worker.url)
-            if worker.models != before:  # to compare all at each probe is quadratic
+            if worker.models != before:  # comparing at every probe would be quadratic
                 self._compare_models()
             await asyncio.sleep(self._settings.health_interval_s)
 
@@ -303,7 +307,7 @@ class Fleet:
                 await self._probe(worker)
         except (WorkerError, TimeoutError) as error:
             reason = str(error) or f"no answer within {self._settings.health_timeout_s:g} s"
-            if reason != worker.probe_failure:  # not again with each probe
+            if reason != worker.probe_failure:  # log each reason once
                 worker.probe_failure = reason
                 logger.warning("worker %s: probe failed: %s", worker.url, reason)
             is_silent = isinstance(error, TimeoutError) or error.is_silent
@@ -311,7 +315,7 @@ class Fleet:
                 self._note_ejection(worker)
         else:
             worker.probe_failure = ""
-            await self._list_models(worker)  # before it gets requests
+            await self._list_models(worker)  # before the worker gets requests
             if not worker.is_healthy or worker.engine is None:
                 await self._describe(worker)
                 await self._ask_plugin(worker)
@@ -328,13 +332,13 @@ class Fleet:
             worker.engine_requests = count_requests(text)
 
     async def _describe(self, worker: Worker) -> None:
-        """Ask a worker what it is, and subscribe to its KV events: the settings come first."""
+        """Ask a worker to describe itself, and subscribe to its KV events. Settings override."""
         timeout_s = self._settings.health_timeout_s
         try:
             async with asyncio.timeout(timeout_s):
                 said = await describe(partial(worker.probe, timeout_s=timeout_s), worker.host)
         except (WorkerError, TimeoutError) as error:
-            logger.info("worker %s: it does not say what it is: %r", worker.url, error)
+            logger.info("worker %s does not describe itself: %r", worker.url, error)
             return
         before, found = worker.described, complete(worker.spec, said, self._engine_fallback)
         worker.release = said.engine.name if said else ""
@@ -345,7 +349,7 @@ class Fleet:
         if is_moved:
             self._subscribe(worker)
         if found.engine != before.engine:
-            logger.info("worker %s is planned for as %s", worker.url, found.engine)
+            logger.info("plans for worker %s assume %s", worker.url, found.engine)
         for member, reason in found.lacking.items() if found.lacking != before.lacking else ():
             logger.warning(
                 "worker %s: its %s is not known: %s. If it has one, give %s= with the worker",
@@ -360,7 +364,7 @@ class Fleet:
             )  # fmt: skip
 
     async def _ask_plugin(self, worker: Worker) -> None:
-        """Ask a SGLang whether mmhash's plugin names its media: requests are planned by that."""
+        """Ask an SGLang server whether mmhash's plugin names its media, which plans depend on."""
         engine = worker.engine
         if engine is None or engine.name.partition("@")[0] != "sglang":
             return
@@ -369,7 +373,7 @@ class Fleet:
             async with asyncio.timeout(timeout_s):
                 worker.note_plugin(read_plugin(*await worker.probe(PLUGIN_PATH, timeout_s)))
         except (WorkerError, TimeoutError) as error:
-            logger.info("worker %s: it does not say if it has a plugin: %r", worker.url, error)
+            logger.info("worker %s does not say whether it has the plugin: %r", worker.url, error)
             return
         if engine.server == "mmhash" and "keys" not in (worker.plugin or ()):
             logger.warning(
@@ -378,7 +382,7 @@ class Fleet:
             )  # fmt: skip
 
     def _compare_connections(self, stats: Mapping[str, WorkerStats]) -> None:
-        """Warn once of a healthy worker whose KV events have not been connected for a while."""
+        """Warn once if a healthy worker's KV events have not been connected for a while."""
         now = time.monotonic()
         for url, worker in self.workers.items():
             if worker.described.events is None or not worker.is_healthy:
@@ -397,13 +401,13 @@ class Fleet:
                 )  # fmt: skip
 
     async def _list_models(self, worker: Worker) -> None:
-        """Ask a worker for its models; those of before stay if it does not answer."""
+        """Ask a worker for its models. Keep the previous list if the worker does not answer."""
         timeout_s = self._settings.health_timeout_s
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await worker.probe(b"/v1/models", timeout_s)
         except (WorkerError, TimeoutError) as error:
-            logger.info("worker %s: no list of models: %r", worker.url, error)
+            logger.info("worker %s does not list its models: %r", worker.url, error)
         else:
             worker.note_models(*read_model_list(*answer))
 

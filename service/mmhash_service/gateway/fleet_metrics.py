@@ -1,4 +1,4 @@
-"""The metrics of each worker that every process of a gateway knows alike."""
+"""Metrics of each worker that are equal in all processes of a gateway."""
 
 from collections.abc import Iterable
 
@@ -11,16 +11,16 @@ from mmhash_service.gateway.fleet import Fleet
 PREFIX = "mmhash_gateway_worker_"
 GAUGES = {
     "healthy": "1 if the worker is healthy, otherwise 0.",
-    "mismatched": "1 if the worker lists models, none of which another worker lists.",
+    "mismatched": "1 if the worker lists models, but none that another worker lists.",
     "events_connected": "1 if the worker's KV events are connected.",
     "events_lag_seconds": "Time from an event of the worker to its arrival.",
     "blocks": "Blocks that the worker's KV events list as stored.",
 }
-"""Each gauge without its prefix, and its meaning."""
+"""Each gauge, without its prefix, and its meaning."""
 
 
 class FleetCollector(Collector):
-    """The state of the workers at the time of a scrape; a worker that has left has no metrics."""
+    """The state of the workers at the time of a scrape, without workers that have left."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -37,7 +37,7 @@ class FleetCollector(Collector):
                 "healthy": worker.is_healthy,
                 "mismatched": url in self._fleet.models.mismatched,
             }
-            if of_events := stats.get(url):  # not of a worker without KV events
+            if of_events := stats.get(url):  # a worker without KV events has none
                 values["events_connected"] = of_events.is_connected
                 values["events_lag_seconds"] = of_events.lag_s
                 values["blocks"] = of_events.blocks
@@ -46,5 +46,5 @@ class FleetCollector(Collector):
         return families.values()
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing: the registry would otherwise collect before the fleet is open."""
+        """Return nothing. Otherwise the registry would collect before the fleet is open."""
         return ()

@@ -1,7 +1,7 @@
-"""Whether a worker stores blocks under the names that the gateway plans for it.
+"""Check whether a worker stores blocks under the names that the gateway plans.
 
-A wrong release, engine, algorithm, seed, block size or events port fails no request. It only costs
-the benefit, because no lookup finds anything. No I/O, no clock.
+With a wrong release, engine, algorithm, seed, block size or events port, every request still
+succeeds, but every lookup misses. No I/O, no clock.
 """
 
 from typing import Literal
@@ -9,39 +9,39 @@ from typing import Literal
 from msgspec import Struct, ValidationError
 from msgspec.json import Decoder
 
-# Planned blocks that no event has named until the worker counts as misnamed. Every one of a prompt
-# is missing then, so two short prompts are enough.
+# After this many planned blocks that no event has named, the worker counts as misnamed. A wrong
+# name hides all blocks of a prompt, so two short prompts are enough.
 ENOUGH_BLOCKS = 8
 
 PLUGIN_PATH = b"/mmhash"
-"""Where SGLang's server says what mmhash's plugin does in it."""
+"""The path at which SGLang's server says what mmhash's plugin does."""
 
 Verdict = Literal["unknown", "right", "wrong"]
 
 
 class NameCheck:
-    """Compares the blocks that one worker was expected to store with its events."""
+    """Compares the blocks that a worker should have stored with its events."""
 
     def __init__(self) -> None:
         self._missing = 0
         self._is_right = False
 
     def add(self, *, is_found: bool, missing: int) -> None:
-        """Count the blocks of a request that the worker has answered."""
+        """Count the blocks of an answered request."""
         if is_found:
             self._is_right = True
-            self._missing = 0  # what is evicted at once, or published late, is no wrong name
+            self._missing = 0  # blocks evicted early or published late are not misnamed
         else:
             self._missing += missing
 
     @property
     def missing(self) -> int:
-        """The planned blocks since the last one that an event named."""
+        """The number of planned blocks since an event last named one."""
         return self._missing
 
     @property
     def verdict(self) -> Verdict:
-        """Return what the events say so far."""
+        """Return the verdict of the events so far."""
         if self._missing >= ENOUGH_BLOCKS:
             return "wrong"
         return "right" if self._is_right else "unknown"
@@ -55,7 +55,7 @@ _PLUGIN = Decoder(_Plugin)
 
 
 def read_plugin(status: int, body: bytes) -> list[str] | None:
-    """Return what the plugin does in a server, or None if it has none."""
+    """Return what the plugin does in a server, or None without the plugin."""
     if status != 200:
         return None
     try:

@@ -1,32 +1,34 @@
-"""The order in which workers are tried for a request: pure functions of what is known of them.
+"""Rank the workers for a request, by pure functions of their state.
 
-Longest prefix. The score is an estimate, in tokens, of the time that the request would take from
-all requests until their first tokens, negated:
+Longest prefix. The score estimates, in tokens, how much the request would delay the first tokens of
+all requests, itself included. It is negated:
 
     score = -(load + (1 + waiting) * new_tokens + evicted)
     new_tokens = prompt_tokens - matched_tokens - expected_tokens
     evicted = new_tokens / prompt_tokens * conversation_reuse * crowding
 
-`load` is the number of tokens that the worker still has to compute for others (worker.py): this
-request waits for them. `matched_tokens` are those of the prompt that the worker holds,
-`expected_tokens` those after them that it computes for requests that run (expected.py), or was sent
-under names that its events do not show (there). So it has to compute `new_tokens`.
+`load` is the number of tokens that the worker still has to compute for other requests (worker.py),
+for which this request waits. `matched_tokens` is how much of the prompt the worker holds.
+`expected_tokens` follow these: the worker is computing them for running requests, or was sent them
+without names (expected.py). The worker has to compute the rest, `new_tokens`.
 
-As many requests as wait now, `waiting` at a worker on average, will wait while this one is computed
-(Little's law): each of its tokens delays them, too. If the fleet is idle, nobody waits, and the
-fastest worker for this request is the best. If all workers have queues, a request that leaves its
-cache makes the queues longer.
+`waiting` is the average number of requests that wait at a worker. By Little's law as many will wait
+while this request is computed, and each of its tokens delays them too. In an idle fleet nobody
+waits, and the fastest worker for this request is best. If all workers have queues, a request that
+leaves its cache makes the queues longer.
 
-`evicted` are the tokens that others will have to compute again. `crowding` is the part of its cache
-that the conversations which began at a worker lately fill above the mean of the fleet
-(conversations.py). Such a worker evicts what they still need, up to `conversation_reuse` tokens,
-which a conversation reuses on average; none if no prompt continues another.
+`evicted` is the number of tokens that other requests will have to compute again. `crowding` says
+how much more of a worker's cache recent conversations fill than the fleet's mean
+(conversations.py). A crowded worker evicts tokens that its conversations still need: up to
+`conversation_reuse`, the average reuse of a conversation, which is 0 if no prompt continues
+another.
 
-If several workers have equally much of a prompt, or none of it, and equal loads, what is new in it
-belongs to one of them by rendezvous hashing: other gateways send the same content there too.
+If several workers have equal loads and hold equally much of a prompt, rendezvous hashing assigns
+the prompt's new content to one of them. Other gateways then send the same content to the same
+worker.
 
-The controls of a comparison: round robin, least load, and consistent hashing (rendezvous: a worker
-that joins or leaves moves only its own share) on the key of the first image.
+Policies for comparison: round robin, least load, and consistent hashing on the key of the first
+image. Rendezvous hashing moves only the share of a worker that joins or leaves.
 """
 
 from collections.abc import Sequence
@@ -38,28 +40,28 @@ Policy = Literal["longest-prefix", "least-load", "round-robin", "consistent-hash
 
 
 class Candidate(NamedTuple):
-    """A worker, as a policy sees it."""
+    """A worker as a policy sees it."""
 
     url: str
     matched_tokens: int
     load: float
     turn: int
-    """The number of the decision that chose it last: workers that are equal take turns."""
+    """The number of the last decision that chose this worker. Equal workers take turns."""
     is_healthy: bool = True
     expected_tokens: int = 0
     waiting: int = 0
-    """The requests whose responses have not begun."""
+    """The number of requests whose responses have not begun."""
     crowding: float = 0.0
-    """The part of its cache that recent conversations fill above the mean of the fleet."""
+    """How much more of its cache recent conversations fill than the fleet's mean."""
 
     @property
     def reused_tokens(self) -> int:
-        """The tokens of the prompt that it will not have to compute."""
+        """The prompt's tokens that the worker need not compute."""
         return self.matched_tokens + self.expected_tokens
 
 
 class Ranked(NamedTuple):
-    """A worker with its score; a higher one is better."""
+    """A worker with its score. Higher is better."""
 
     url: str
     matched_tokens: int
@@ -77,10 +79,10 @@ def rank(
     first_key: bytes = b"",
     new_key: bytes = b"",
 ) -> list[Ranked]:
-    """Return the workers, the best one first; unhealthy ones are a last resort.
+    """Return the workers, best first. Unhealthy workers are a last resort.
 
-    `first_key` is the key of the first image, `new_key` that of the first content that is new to
-    the workers which have most of the prompt.
+    `first_key` is the key of the first image. `new_key` is the key of the first content that is new
+    to the workers with most of the prompt.
     """
     match policy:
         case "longest-prefix":
@@ -106,7 +108,7 @@ def rank(
 def _prefix_scores(
     candidates: Sequence[Candidate], prompt_tokens: int, conversation_reuse: float
 ) -> list[float]:
-    """Return the scores of the longest prefix."""
+    """Return the scores of the policy longest-prefix."""
     healthy = [one for one in candidates if one.is_healthy] or candidates
     delayed = 1 + sum(one.waiting for one in healthy) / max(1, len(healthy))
 
@@ -119,14 +121,14 @@ def _prefix_scores(
 
 
 def most_reused(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the healthy workers that have most of the prompt."""
+    """Return the healthy workers that hold most of the prompt."""
     healthy = [one for one in candidates if one.is_healthy]
     most = max((one.reused_tokens for one in healthy), default=0)
     return [one for one in healthy if one.reused_tokens == most]
 
 
 def home_of(candidates: Sequence[Candidate], new_key: bytes) -> str | None:
-    """Return the worker to which new content belongs, if several have equally much before it."""
+    """Return the worker to which new content belongs, if several hold equally much before it."""
     equal = most_reused(candidates)
     if len(equal) < 2 or not new_key:
         return None

@@ -1,4 +1,4 @@
-"""The resources of a gateway: those of the service, and its workers."""
+"""The resources of a gateway: the service's resources, and the workers."""
 
 import logging
 
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class GatewayResources(Resources):
-    """The workers, and what chooses one of them for a request."""
+    """The service's resources, the workers, and the router that chooses among them."""
 
     def __init__(
         self,
@@ -33,11 +33,11 @@ class GatewayResources(Resources):
 
     @property
     def lacks_workers(self) -> bool:
-        """True if requests need a worker, and none is healthy."""
+        """True if requests need a worker and none is healthy."""
         return self._needs_workers and not self.fleet.has_healthy
 
     async def open(self) -> None:
-        """Begin to watch the workers too."""
+        """Open the service's resources, and start to watch the workers."""
         await super().open()
         await self.fleet.open()
         metrics.READ_AT_SCRAPE.register(self._collector)
@@ -52,13 +52,13 @@ class GatewayResources(Resources):
             if one.engine
         }
         logger.info(
-            "routes by %s to %d workers, %d healthy (%s); models: %s; the page /fleet shows them",
+            "routing by %s to %d workers, %d of them healthy (%s); models: %s; see the page /fleet",
             self.router.policy, len(workers), sum(one.is_healthy for one in workers),
-            ", ".join(sorted(engines)) or "no known engine", ", ".join(self.models.names) or "none",
+            ", ".join(sorted(engines)) or "unknown engine", ", ".join(self.models.names) or "none",
         )  # fmt: skip
 
     async def close(self) -> None:
-        """End the connections to the workers first."""
+        """Close the connections to the workers, then the service's resources."""
         metrics.READ_AT_SCRAPE.unregister(self._collector)
         await self.fleet.close()
         await super().close()

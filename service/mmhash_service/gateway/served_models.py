@@ -1,7 +1,7 @@
-"""The models that workers list at /v1/models, and the workers that may get a request for one.
+"""Compare the models that workers list at /v1/models, to choose the workers for a request.
 
-A worker of another model, such as a new pod at the address of an old one, refuses requests at once:
-it looks idle, and without this module it would get more of them. No I/O, no clock.
+A worker with the wrong model, such as a new pod at an old pod's address, refuses requests at once.
+It would look idle and attract more of them. No I/O, no clock.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ import msgspec
 from mmhash.requests.raw_json import PARSE_ERRORS
 from mmhash_service.gateway.worker import Adapter, Worker
 
-# 500 models of vLLM. A longer list would take the event loop too long to parse.
+# Enough for 500 models of vLLM. A longer list would take the event loop too long to parse.
 _MAX_LIST = 256 << 10
 
 
@@ -42,19 +42,19 @@ _MODEL_NAME = msgspec.json.Decoder(_ModelName)
 
 
 class ServedModels:
-    """The lists of models of a fleet's workers, compared with each other."""
+    """The lists of models of all workers, compared with each other."""
 
     def __init__(self) -> None:
         self.is_one_list = True
         """True if no two workers list different models."""
         self.has_adapters = False
-        """True if some worker lists a LoRA adapter."""
+        """True if any worker lists a LoRA adapter."""
         self.mismatched: frozenset[str] = frozenset()
-        """The workers that list models, none of which another worker lists."""
+        """Workers that share no model with any other worker."""
         self._lists: dict[str, frozenset[str]] = {}
 
     def compare(self, workers: Iterable[Worker]) -> list[str]:
-        """Compare the lists, and return the workers that have become mismatched."""
+        """Compare the lists. Return the workers that have become mismatched."""
         workers = list(workers)
         self.has_adapters = any(any(worker.models.values()) for worker in workers)
         lists = {worker.url: frozenset(worker.models) for worker in workers}
@@ -66,7 +66,7 @@ class ServedModels:
         return [url for url in self.mismatched if lists[url] != before.get(url)]
 
     def of_others(self, url: str) -> frozenset[str]:
-        """Return the models that the other workers list."""
+        """Return the models that all other workers list."""
         return frozenset().union(*(names for one, names in self._lists.items() if one != url))
 
     def workers_for(self, model: str, workers: Sequence[Worker]) -> Sequence[Worker]:
@@ -75,9 +75,9 @@ class ServedModels:
 
 
 def read_model_list(status: int, body: bytes) -> tuple[dict[str, Adapter | None], str | None]:
-    """Return the models in an answer to GET /v1/models, and the engine's name of the base model.
+    """Read an answer to GET /v1/models: the models, and the engine's name of the base model.
 
-    There are none if it is not a list of models.
+    Return nothing if the answer is not a list of models.
     """
     if status != 200 or len(body) > _MAX_LIST:
         return {}, None
@@ -98,7 +98,7 @@ def requested_model(body: bytes) -> str:
 
 
 def find_mismatched(lists: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """Return the workers that list models, none of which another worker lists."""
+    """Return the workers that share no model with any other worker."""
     counts = Counter(name for names in lists.values() for name in names)
     listing = [url for url, names in lists.items() if names]
     if len(listing) < 2:
@@ -109,9 +109,9 @@ def find_mismatched(lists: Mapping[str, frozenset[str]]) -> frozenset[str]:
 def workers_for(
     model: str, workers: Sequence[Worker], mismatched: Iterable[str]
 ) -> Sequence[Worker]:
-    """Return the workers that may get a request that names a model; an empty string is none.
+    """Return the workers that may get a request for a model; an empty string means no model.
 
-    A worker whose models are not known may have each of them.
+    A worker whose list is unknown may have any model.
     """
     listing = [worker for worker in workers if model in worker.models]
     if not listing:
@@ -120,6 +120,6 @@ def workers_for(
     able = [worker for worker in workers if not worker.models or model in worker.models]
     if any(worker.is_healthy for worker in able):
         return able
-    # An adapter, perhaps: another worker of its base model may load it.
+    # Perhaps an adapter: another worker with its base model may load it.
     related = frozenset().union(*(worker.models for worker in listing))
     return [worker for worker in workers if not worker.models or worker.models.keys() & related]

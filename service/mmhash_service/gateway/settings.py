@@ -1,6 +1,6 @@
 """Settings of the gateway: arguments or environment variables (docs/gateway.md).
 
-They come beside the service's settings, which the gateway uses too: address, limits, memo, tenants.
+The gateway also uses the service's settings: address, limits, memo, tenants.
 """
 
 from pathlib import Path
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class GatewaySettings(SourcedSettings):
-    """The settings of one gateway."""
+    """The settings of a gateway."""
 
     model_config = SettingsConfigDict(env_prefix="MMHASH_GATEWAY_")
     page = "docs/gateway.md"
@@ -32,100 +32,101 @@ class GatewaySettings(SourcedSettings):
 
     worker_list: tuple[str, ...] = Field(
         default=(),
-        description="The workers: `URL,events=tcp://HOST:PORT,replay=tcp://HOST:PORT,"
-        "engine=vllm@0.32.0,block_size=16`, all but the URL optional; see [above](#workers).",
+        description="The workers: "
+        "`URL,events=tcp://HOST:PORT,replay=tcp://HOST:PORT,engine=vllm@0.32.0,block_size=16`. "
+        "Only the URL is required; see [above](#workers).",
     )
     worker_dns: str | None = Field(
         default=None,
-        description="A worker like those of worker_list, whose host name stands for each of its "
-        "addresses, such as the name of a headless service in Kubernetes.",
+        description="A worker as in worker_list. Every address of its host name becomes a "
+        "worker: name a headless service of Kubernetes, for example.",
     )
     worker_file: Path | None = Field(
         default=None,
-        description="A file with a worker in each line, like those of worker_list; `#` begins a "
-        "comment.",
+        description="A file with one worker per line, as in worker_list. `#` begins a comment.",
     )
     policy: Policy = Field(
         default="longest-prefix",
-        description="The choice of a worker: `longest-prefix`, `least-load`, `round-robin` or "
+        description="How to choose a worker: `longest-prefix`, `least-load`, `round-robin` or "
         "`consistent-hash`.",
     )
     engine_metrics: bool = Field(
         default=False,
-        description="Read the running and waiting requests from the workers' /metrics too, for "
-        "load that comes past this process.",
+        description="Also read the running and waiting requests from each worker's /metrics, "
+        "for load that bypasses this gateway.",
     )
     hashes: Literal["engine", "key"] = Field(
         default="engine",
-        description="`engine`: vLLM (from 0.27 on) names the images of a request by their files, "
-        "and the gateway forwards it unchanged. `key`: the gateway puts mmhash's keys into it, as "
-        "it does for tenants, for tags and where it cannot compute the engine's name.",
+        description="`engine`: forward requests unchanged to vLLM 0.27 and newer, which names "
+        "images by their files. `key`: insert mmhash's keys into every request. "
+        "Tenants, tags, and images whose name the gateway cannot compute always get "
+        "keys.",
     )
     media_urls: Literal["fetch", "url", "ignore"] = Field(
         default="ignore",
-        description="Media at http(s) URLs: keyed by their content, which is fetched (`fetch`: "
-        "only from url_hosts), keyed by the URL (`url`: only if its content never changes), or "
-        "left without a key (`ignore`).",
+        description="How to key media at http(s) URLs: `fetch` keys their content, fetched from "
+        "url_hosts only; `url` keys the URL, which is right only if its content "
+        "never changes; `ignore` gives no key.",
     )
     health_interval_s: float = Field(
         default=5.0,
         gt=0,
         le=3600,
-        description="Seconds between two probes of a worker's /health, two lookups of worker_dns, "
-        "and two reads of worker_file.",
+        description="Seconds between two probes of a worker's /health, two lookups of "
+        "worker_dns, and two reads of worker_file.",
     )
     health_timeout_s: float = Field(
         default=5.0,
         gt=0,
         le=3600,
-        description="Seconds in which a worker must answer a probe, or accept a connection.",
+        description="Seconds in which a worker must answer a probe or accept a connection.",
     )
     worker_timeout_s: float = Field(
         default=600.0,
         gt=0,
         le=24 * 3600,
-        description="Seconds in which a worker must send the head of its response, and then more "
-        "of its body.",
+        description="The longest pause, in seconds, before a worker sends the head of its "
+        "response or more of the body.",
     )
     worker_api_key: SecretStr | None = Field(
         default=None,
-        description="The API key of the workers, sent in place of the clients' Authorization.",
+        description="The workers' API key, sent instead of the client's Authorization.",
     )
     route_header: bool = Field(
         default=False,
-        description="Add to each response what the access log says of its route: "
-        "`X-Mmhash-Route: worker=URL; how=planned; prompt_tokens=512; matched_tokens=496`.",
+        description="Add the route to each response, as in the access log: `X-Mmhash-Route: "
+        "worker=URL; how=planned; prompt_tokens=512; matched_tokens=496`.",
     )
 
     picker_certificate: Path | None = Field(
         default=None,
-        description="Of the picker: a file with the certificate chain of its port, in PEM. Without "
-        "one, Envoy connects without TLS.",
+        description="The picker's TLS certificate chain, a PEM file. Without it, Envoy connects "
+        "without TLS.",
     )
     picker_key: Path | None = Field(
-        default=None, description="Of the picker: a file with the certificate's key, in PEM."
+        default=None, description="The key of the picker's certificate, a PEM file."
     )
     picker_test_selection: bool = Field(
         default=False,
-        description="Of the picker: limit a request to the workers in its header "
-        "`test-epp-endpoint-selection`, as conformance tests need.",
+        description="Let the picker limit a request to the workers in its header "
+        "`test-epp-endpoint-selection`, which conformance tests send.",
     )
 
     def check_releases(self, engine_fallback: "Fallback | None") -> None:
-        """Refuse a worker of a release that is not known: none of its requests would be planned."""
+        """Refuse a worker of an unknown release, because none of its requests would have a plan."""
         for spec in map(parse_worker, filter(None, (*self.worker_list, self.worker_dns))):
             check_release(spec, engine_fallback)
 
     @property
     def authorization(self) -> list[tuple[bytes, bytes]]:
-        """The header with the API key of the workers, or none."""
+        """The header with the workers' API key, or no header."""
         if self.worker_api_key is None:
             return []
         return [(b"authorization", b"Bearer " + _key_value(self.worker_api_key))]
 
     @property
     def has_workers(self) -> bool:
-        """True if a source of workers is set."""
+        """True if any source of workers is set."""
         return bool(self.worker_list or self.worker_dns or self.worker_file)
 
     @field_validator("worker_list")
@@ -138,7 +139,7 @@ class GatewaySettings(SourcedSettings):
             except ValueError as error:
                 raise ValueError(f"worker {number}: {error}") from error
             if url in urls:
-                raise ValueError(f"worker {number}: a worker's URL is given twice")
+                raise ValueError(f"worker {number}: two workers have the same URL")
             urls.add(url)
         return specs
 
@@ -166,7 +167,7 @@ class GatewaySettings(SourcedSettings):
     @model_validator(mode="after")
     def _check_certificate(self) -> Self:
         if (self.picker_certificate is None) != (self.picker_key is None):
-            raise ValueError("picker_certificate and picker_key are set together")
+            raise ValueError("picker_certificate and picker_key must be set together")
         for path in filter(None, (self.picker_certificate, self.picker_key)):
             if not path.is_file():
                 raise ValueError(f"not a file: {path}")
@@ -175,7 +176,7 @@ class GatewaySettings(SourcedSettings):
     @model_validator(mode="after")
     def _check_sources(self) -> Self:
         if [bool(self.worker_list), bool(self.worker_dns), bool(self.worker_file)].count(True) > 1:
-            raise ValueError("workers come from one of worker_list, worker_dns and worker_file")
+            raise ValueError("set only one of worker_list, worker_dns and worker_file")
         return self
 
 

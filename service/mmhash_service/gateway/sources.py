@@ -1,4 +1,4 @@
-"""The workers of a gateway: a fixed list, the addresses of a DNS name, or the lines of a file."""
+"""Read the workers of a gateway: a fixed list, the addresses of a DNS name, or a file's lines."""
 
 import asyncio
 import socket
@@ -14,15 +14,15 @@ from mmhash_service.gateway.worker_spec import WorkerSpec, check_release, parse_
 if TYPE_CHECKING:
     from mmhash.engines.releases import Fallback
 
-# Far more workers than one gateway is for.
+# Far more workers than a gateway can serve.
 MAX_WORKERS = 1024
 
 
 async def read_workers(
     settings: GatewaySettings, engine_fallback: "Fallback | None"
 ) -> list[WorkerSpec]:
-    """Return the workers as they are now; a failure is an OSError or a ValueError."""
-    # A long list would block the event loop.
+    """Return the current workers. Raise OSError or ValueError if they cannot be read."""
+    # Read in a thread: a long list would block the event loop.
     return await asyncio.to_thread(_read, settings, engine_fallback)
 
 
@@ -48,10 +48,10 @@ def _read_file(path: Path, engine_fallback: "Fallback | None") -> list[WorkerSpe
     if not path.is_file():  # opening a FIFO blocks
         raise ValueError(f"{path} is not a regular file")
     text = path.read_text()
-    if text and not text.endswith("\n"):  # `:80` may be the beginning of `:8000`
+    if text and not text.endswith("\n"):  # `:80` may become `:8000`
         raise ValueError(f"{path} does not end with a line break: it may be half written")
     lines = [line.partition("#")[0].strip() for line in text.splitlines()]
-    _check_count(len(set(filter(None, lines))))  # before they are parsed: 20 000 take 2 s
+    _check_count(len(set(filter(None, lines))))  # before parsing, which is slow for a long file
     specs: dict[str, WorkerSpec] = {}
     for number, line in enumerate(lines, 1):
         if not line:
@@ -71,14 +71,14 @@ def _check_count(workers: int) -> None:
 
 
 def _resolve(spec: WorkerSpec) -> list[WorkerSpec]:
-    """Return a worker for each address of the spec's host name."""
+    """Return a worker for every address of the spec's host name."""
     url = httpx.URL(spec.url)
     try:
         found = socket.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise OSError(f"worker_dns: {url.host}: {error.strerror}") from error
     addresses = sorted({str(entry[4][0]) for entry in found})
-    _check_count(len(addresses))  # before they are parsed: an answer of 4000 takes 0.3 s
+    _check_count(len(addresses))  # before parsing, which is slow for a long answer
     return [_at(spec, address) for address in addresses]
 
 
@@ -86,7 +86,7 @@ def _at(spec: WorkerSpec, address: str) -> WorkerSpec:
     host = f"[{address}]" if ip_address(address).version == 6 else address
 
     def replaced(endpoint: str | None) -> str | None:
-        # The settings allow only endpoints of the same host.
+        # The settings allow only endpoints at the same host.
         return endpoint and f"tcp://{host}:{endpoint.rpartition(':')[2]}"
 
     url = str(httpx.URL(spec.url).copy_with(host=address))

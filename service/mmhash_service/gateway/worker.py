@@ -1,4 +1,4 @@
-"""One worker: its connections, its load and its health."""
+"""A worker: its connections, its load and its health."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,16 +13,16 @@ from mmhash_service.gateway.naming import NameCheck
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.worker_spec import WorkerSpec, endpoint_of
 
-# The load of a request that runs, in tokens: it slows the computation of another prompt by as much
-# as these tokens of its own would.
+# The load of a running request, in tokens: it slows down another prompt as much as so many tokens
+# of that prompt.
 RUNNING_TOKENS = 64
 
-# The bytes that are read of an answer to a probe: /metrics of an engine has 50 to 300 kB.
+# The most bytes to read of a probe's answer. An engine's /metrics has 50 to 300 kB.
 _MAX_PROBE = 1 << 20
 
 
 class Adapter(NamedTuple):
-    """A LoRA adapter, as an engine lists it."""
+    """A LoRA adapter as an engine lists it."""
 
     base: str
     """The name of its base model."""
@@ -30,7 +30,7 @@ class Adapter(NamedTuple):
 
 
 EJECT_AFTER = 3
-"""Failures in a row after which a worker gets no more requests until a probe succeeds."""
+"""After so many failures in a row, a worker gets no requests until a probe succeeds."""
 
 
 class Worker:
@@ -41,41 +41,41 @@ class Worker:
         self.url = spec.url
         self.host = httpx.URL(spec.url).host
         self.endpoint = endpoint_of(spec.url)
-        """Its address and port, as Envoy names it; None if its URL has a name."""
-        # What it lacks is known, and logged, once it was asked.
+        """The IP address and port, as Envoy names it, or None if the URL has a host name."""
+        # What the description lacks is known, and logged, once the worker was asked.
         self.described = complete(spec, None, None)._replace(lacking={})
         self.engine = spec.engine if spec.engine.name else None
-        """Its engine as requests are prepared for it; None while it is not known."""
+        """The engine to plan for, or None while it is unknown."""
         self.plugin: list[str] | None = None
-        """What mmhash's plugin does in it; None without the plugin."""
+        """What mmhash's plugin does in the worker, or None without the plugin."""
         self.pool = Pool(spec.url, settings.health_timeout_s)
         self.is_healthy = False
         self.models: Mapping[str, Adapter | None] = {}
-        """The models that it lists at /v1/models; none if that is not known."""
+        """The models at its /v1/models; empty if unknown."""
         self._model_id: str | None = None
         self.turn = 0
         self.last_how: str | None = None
-        """How the last prompt that it was sent was routed."""
+        """How the worker's last prompt was routed."""
         self.requests = 0
-        """The requests that this process has sent to it and that still run."""
+        """The number of running requests from this process."""
         self.waiting = 0
-        """Those of them whose responses have not begun."""
+        """The number of these whose responses have not begun."""
         self.new_parts = 0.0
-        """The parts of their prompts that the requests it has not answered yet are new, in sum."""
+        """The sum of the new fractions of the prompts that the worker has not answered yet."""
         self.expected = ExpectedBlocks()
         self.sent = SentBlocks()
-        """The blocks without names that this process has sent to it."""
+        """The unnamed blocks that this process has sent to the worker."""
         self.engine_requests = 0
-        """The requests that it reports itself."""
+        """The number of requests that the worker reports itself."""
         self.names = NameCheck()
         self.release = ""
-        """The engine and release that its server reports, such as vllm@0.32.0."""
+        """The engine and release that the server reports, such as vllm@0.32.0."""
         self.silent_since: float | None = None
-        """Since when a healthy worker has had no connected KV events."""
+        """Since when the worker, while healthy, has had no connected KV events."""
         self.has_size_warning = False
-        """True once the log has the size of its blocks, which is not that of its plans."""
+        """True once the log has warned that blocks and plans differ in size."""
         self.probe_failure = ""
-        """Why the last probe failed, in words; empty if it did not."""
+        """Why the last probe failed, in words, or an empty text."""
         self._authorization = settings.authorization
         self._failures = 0
         self._restarts = 0
@@ -84,7 +84,7 @@ class Worker:
 
     @property
     def load(self) -> float:
-        """The tokens that it still has to compute before another request, by estimate."""
+        """The estimated number of tokens to compute before another request."""
         running = max(self.requests, self.engine_requests)
         return float(self._pending_tokens + RUNNING_TOKENS * running)
 
@@ -97,11 +97,10 @@ class Worker:
         *,
         new_part: float = 1.0,
     ) -> Iterator[Sequence[int]]:
-        """Count a request, and its tokens until its response begins; `end` ends the request.
+        """Count a request, and its tokens until its response begins. `end` ends the request.
 
-        `new_part` is the part of the prompt that these tokens are.
-        Yields those of the blocks that are expected now; they are, unless the request fails, until
-        they are removed.
+        `new_part` is the fraction of the prompt that these tokens are. Yields the blocks that are
+        expected from now on. Unless the request fails, they stay expected until they are removed.
         """
         self.requests += 1
         self.waiting += 1
@@ -130,25 +129,25 @@ class Worker:
         self._failures = 0
 
     def readmit(self) -> bool:
-        """Let it have requests again; return whether it had none."""
+        """Put the worker back into rotation. Return True if it had been ejected."""
         self._failures = 0
         was_healthy, self.is_healthy = self.is_healthy, True
         if not was_healthy:
-            self.sent.clear()  # it may have started again, with an empty cache
+            self.sent.clear()  # the worker may have restarted with an empty cache
         return not was_healthy
 
     def note_models(self, names: Mapping[str, Adapter | None], model_id: str | None) -> None:
-        """Note the models that it lists, and its own name of the base model."""
+        """Note the worker's models, and its own name of the base model."""
         self.models, self._model_id = names, model_id
         self._update_engine()
 
     def note_description(self, description: Description) -> None:
-        """Note what it is."""
+        """Note the worker's description."""
         self.described = description
         self._update_engine()
 
     def note_plugin(self, features: list[str] | None) -> None:
-        """Note what the plugin does in it: with `keys`, the engine names media by mmhash's keys."""
+        """Note what the plugin does: with `keys`, the engine names media by mmhash's keys."""
         self.plugin = features
         self._update_engine()
 
@@ -161,20 +160,21 @@ class Worker:
         self.engine = engine if engine.name else None
 
     def note_restarts(self, count: int) -> None:
-        """Note how often its KV events have begun again: each time its cache may be empty."""
+        """Note how often the KV events have restarted. Each time, the cache may be empty."""
         if count != self._restarts:
             self._restarts = count
             self.sent.clear()
 
     def fail(self, *, is_silent: bool = True) -> bool:
-        """Note a failure; return whether it was the one after which it gets no more requests."""
+        """Note a failure. Return True if this failure ejects the worker."""
         self._failures += 1
         if self._failures < EJECT_AFTER:
             return False
         was_healthy, self.is_healthy = self.is_healthy, False
         if is_silent:
-            # A worker that hangs holds requests that another one can still answer. One that shuts
-            # down refuses connections, or says that it is unhealthy, and answers those it has.
+            # A hanging worker holds requests that another worker could answer, so abort them. A
+            # worker that shuts down refuses connections or reports itself unhealthy, and finishes
+            # its requests.
             for connection in list(self._unanswered):
                 connection.abort("the worker was ejected")
         self.pool.close_idle()
@@ -191,12 +191,13 @@ class Worker:
     ) -> Connection:
         """Send a request, and return the connection once the response begins.
 
-        It is sent once: a worker that closes the connection may have read it, or ended by it.
+        The request is sent only once: a worker that closes the connection may have read it, or
+        crashed on it.
         """
         try:
             connection = self.pool.take_idle() or await self.pool.open()
         except RefusedError:
-            self.sent.clear()  # its process has ended, or will soon
+            self.sent.clear()  # its process has exited, or will soon
             raise
         self._unanswered.add(connection)
         try:
@@ -209,7 +210,7 @@ class Worker:
         return connection
 
     async def probe(self, path: bytes, timeout_s: float) -> tuple[int, bytes]:
-        """Return the status that a GET of a path has, and the beginning of its body."""
+        """GET a path. Return the status and the beginning of the body."""
         target = self.pool.path_prefix + path
         head = request_head(b"GET", target, self.pool.host_header, self._authorization, None)
         connection = await self.send(b"GET", head, [], timeout_s)
@@ -222,5 +223,5 @@ class Worker:
         return connection.status, bytes(body)
 
     def close(self) -> None:
-        """Close its connections: those of requests that run when these end."""
+        """Close the connections; those of running requests close when the requests end."""
         self.pool.close()

@@ -1,7 +1,7 @@
-"""A worker as the settings name it: `URL,events=…,replay=…,engine=…`.
+"""Parse a worker in the settings: `URL,events=…,replay=…,engine=…`.
 
-The service's settings import this module by the gateway's, to know their names. So it imports the
-engines only for a worker that names its engine: with numpy they take 0.1 s of CPU.
+The service's settings import this module through the gateway's settings. To keep the start fast, it
+imports the engines and numpy only for a worker that names its engine.
 """
 
 import re
@@ -25,53 +25,53 @@ _NUMBER = re.compile(r"[1-9]\d{0,5}", re.ASCII)
 _MAX_SPEC = 2000
 
 MAX_RANKS = 256
-"""As many as the KV index takes; its own constant is not imported, because pyzmq comes with it."""
+"""The KV index's limit, repeated here because importing it would import pyzmq."""
 
 
 class EngineSpec(NamedTuple):
-    """The engine of a worker, and its settings by which blocks get their names."""
+    """A worker's engine, with all settings that determine the names of blocks."""
 
     name: str = ""
-    """The engine and its release, such as vllm@0.32.0; empty to ask the worker."""
+    """The engine and its release, such as vllm@0.32.0, or empty to ask the worker."""
     block_size: int | None = None
     block_algorithm: str | None = None
     seed: str | None = None
     server: "Server" = "python"
-    """Of SGLang: "rust" with SGLANG_RUST_SERVER=1, "mmhash" with the plugin's keys."""
+    """For SGLang: "rust" with SGLANG_RUST_SERVER=1, "mmhash" with the plugin's keys."""
     mm_hasher_algorithm: "Literal['blake3', 'sha256']" = "blake3"
     """vLLM's --mm-hasher-algorithm, or VLLM_MM_HASHER_ALGORITHM."""
     model_id: str | None = None
-    """Its own name of the model, from /v1/models: it counts in vLLM's names of media."""
+    """The worker's own name of the model (/v1/models), which counts in vLLM's names of media."""
 
     @property
     def tokens_per_block(self) -> int:
-        """The tokens of a block or page: the engine's default if no size is given."""
+        """The tokens of a block or page, or the engine's default."""
         from mmhash.prompts.planning import BLOCK_SIZES  # noqa: PLC0415  (see above)
 
         return self.block_size or BLOCK_SIZES.get(self.name.partition("@")[0], 1)
 
     def plan_options(self) -> dict[str, Any]:
-        """Return the options of plans for this engine: all but its name have the same names."""
+        """Return the plan options for this engine: all fields except its name."""
         options = self._asdict()
         del options["name"]
         return options
 
 
 class WorkerSpec(NamedTuple):
-    """A worker: its address, its KV events, its engine."""
+    """A worker's address, KV events and engine."""
 
     url: str
     engine: EngineSpec = EngineSpec()
     events: str | None = None
     replay: str | None = None
     ranks: int | None = None
-    """The data-parallel ranks, which publish at as many ports."""
+    """The number of data-parallel ranks, which publish at consecutive ports."""
 
 
 def parse_worker(text: str) -> WorkerSpec:
-    """Return the worker that `URL,events=…,replay=…,engine=…` names, or raise ValueError."""
+    """Parse `URL,events=…,replay=…,engine=…`, or raise ValueError."""
     if len(text) > _MAX_SPEC:
-        raise ValueError(f"a worker has at most {_MAX_SPEC} characters")
+        raise ValueError(f"a worker must have at most {_MAX_SPEC} characters")
     url, *members = text.strip().split(",")
     named: dict[str, str] = {}
     for member in members:
@@ -83,7 +83,7 @@ def parse_worker(text: str) -> WorkerSpec:
         raise ValueError("a worker with replay needs events")
     ranks = _number(named, "ranks")
     if ranks is not None and ranks > MAX_RANKS:
-        raise ValueError(f"a worker has at most {MAX_RANKS} ranks")
+        raise ValueError(f"a worker must have at most {MAX_RANKS} ranks")
     for name in ("events", "replay"):
         if name in named and not _is_endpoint(named[name], ranks or 1):
             raise ValueError(f"{name} of a worker must be tcp://HOST:PORT or ipc://PATH")
@@ -93,7 +93,7 @@ def parse_worker(text: str) -> WorkerSpec:
 
 
 def endpoint_of(url: str) -> str | None:
-    """Return the address and port of a URL as IP:PORT, or None if it has a name for its host."""
+    """Return the IP:PORT of a URL, or None if its host is a name."""
     parsed = httpx.URL(url)
     try:
         address = ip_address(parsed.host)
@@ -114,15 +114,15 @@ def check_release(spec: WorkerSpec, engine_fallback: "Fallback | None") -> None:
 def check_engine(
     engine: EngineSpec, engine_fallback: "Fallback | None", *, has_events: bool
 ) -> None:
-    """Refuse an engine whose release is not known, or whose blocks cannot be named.
+    """Refuse an engine of an unknown release, or whose blocks cannot be named.
 
-    The same error would keep each request from being planned.
+    The same error would prevent every plan.
     """
     from mmhash.engines.engine import BlockOptions, Prompt  # noqa: PLC0415  (see above)
     from mmhash.engines.registry import find  # noqa: PLC0415
 
     found, release = find(engine.name, engine_fallback=engine_fallback)
-    found.names_by_file(engine.server, release)  # raises for a server that the engine does not have
+    found.names_by_file(engine.server, release)  # raises for a server that the engine lacks
     if has_events or engine.block_algorithm or engine.seed:
         options = BlockOptions(block_algorithm=engine.block_algorithm, seed=engine.seed)
         prompt = Prompt([0], 1, options=options)
@@ -130,7 +130,7 @@ def check_engine(
 
 
 def check_endpoints_of_name(spec: WorkerSpec) -> None:
-    """Refuse events or replay at another host than the URL's: its addresses would share them."""
+    """Refuse events or replay at another host than the URL's, which all addresses would share."""
     name = httpx.URL(spec.url).host
     for endpoint in filter(None, (spec.events, spec.replay)):
         found = _ENDPOINT.fullmatch(endpoint)
@@ -139,7 +139,7 @@ def check_endpoints_of_name(spec: WorkerSpec) -> None:
 
 
 def _is_endpoint(text: str, ranks: int) -> bool:
-    """Return True if a client can connect to the endpoints of all ranks: to `*` none can."""
+    """Return True if clients can connect to the endpoints of all ranks. To `*` they cannot."""
     found = _ENDPOINT.fullmatch(text)
     if found is None or found["port"] is None:
         return found is not None
@@ -161,7 +161,7 @@ def _engine_spec(named: dict[str, str]) -> EngineSpec:
         "sha256" if mm_hasher == "sha256" else "blake3",
     )
     if engine.name:
-        # The setting engine_fallback is the service's: check_release() compares with it.
+        # engine_fallback is a setting of the service, so check_release() applies it.
         check_engine(engine, "nearest-older", has_events="events" in named)
     return engine
 
@@ -178,11 +178,11 @@ def _checked_url(text: str) -> str:
     try:
         url = httpx.URL(text)
     except httpx.InvalidURL:
-        raise ValueError("a worker begins with its URL") from None
+        raise ValueError("a worker must begin with its URL") from None
     try:
-        url.host.encode("idna")  # as each connection does
+        url.host.encode("idna")  # as every connection does
     except UnicodeError:
-        raise ValueError("a worker's URL has a host that is no name") from None
+        raise ValueError("the host of a worker's URL is not a valid name") from None
     is_port_valid = url.port is None or 0 < url.port < 65536
     if (
         url.scheme not in {"http", "https"}
@@ -193,8 +193,8 @@ def _checked_url(text: str) -> str:
     ):
         raise ValueError("a worker's URL must be http(s)://HOST:PORT")
     if url.path.rstrip("/").endswith("/v1"):
-        raise ValueError("a worker's URL is that of its server, without /v1")
+        raise ValueError("a worker's URL must be the server's address without /v1")
     if url.userinfo:
-        raise ValueError("a worker's URL has no credentials: use worker_api_key")
-    # http://a and HTTP://A:80 are one worker. The scheme is in lower case at the second parse only.
+        raise ValueError("a worker's URL must not have credentials: use worker_api_key")
+    # http://a and HTTP://A:80 are one worker. Parsing a second time gives a lower-case scheme.
     return str(httpx.URL(str(url))).rstrip("/")

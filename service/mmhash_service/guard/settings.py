@@ -20,27 +20,27 @@ class GuardSettings(SourcedSettings):
     model_config = SettingsConfigDict(env_prefix="MMHASH_GUARD_")
     page = "docs/guard.md"
 
-    engine: str = Field(description="The engine behind it, such as vllm or sglang@0.5.23.")
+    engine: str = Field(description="The engine behind the guard, such as vllm or sglang@0.5.23.")
     secrets: tuple[SecretStr, ...] = Field(
         min_length=1,
-        description="The secrets of the tags, each 64 hex digits, the newest first.",
+        description="The secrets of the tags, newest first, 64 hex digits each.",
     )
     tenant: str | None = Field(
         default=None,
         min_length=1,
-        description="The tenant whose tags are valid; without it, tags of no tenant. `@header` "
-        "takes it from X-Mmhash-Tenant: only if a gateway sets or removes that header on every "
-        "request.",
+        description="The tenant whose tags are valid. If unset, only tags without a tenant are. "
+        "`@header` takes the tenant from X-Mmhash-Tenant: use it only behind a "
+        "gateway that sets or removes that header on every request.",
     )
     on_untagged: Literal["strip", "refuse"] = Field(
         default="strip",
-        description="Treatment of a hash without a valid tag: remove it (strip), or refuse its "
-        "request (refuse).",
+        description="What to do with a hash without a valid tag: remove it (strip), or refuse "
+        "the request (refuse).",
     )
     allow_peers: bool = Field(
         default=False,
-        description="Let requests name peers to load caches from: only behind a gateway that "
-        "sets these fields itself, and removes those of clients.",
+        description="Let requests name peers to load caches from. Use it only behind a gateway "
+        "that sets these fields itself and removes the clients' own.",
     )
     max_body_bytes: int = Field(
         default=32 << 20, ge=1, description="The longest body that passes, in bytes."
@@ -57,5 +57,5 @@ class GuardSettings(SourcedSettings):
     @classmethod
     def _check_secrets(cls, secrets: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
         if not all(_HEX_32_BYTES.fullmatch(secret.get_secret_value()) for secret in secrets):
-            raise ValueError("a secret is 64 hex digits")
+            raise ValueError("a secret must be 64 hex digits")
         return secrets

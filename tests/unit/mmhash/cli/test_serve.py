@@ -167,7 +167,7 @@ def test_check_tries_each_worker(tmp_path: Path) -> None:
         ),
         (
             ["--worker", "http://a:1", "--worker-dns", "http://b:1"],
-            "^settings: workers come from one of",
+            "^settings: set only one of",
         ),
         (["--worker", "http://a:1", "--set", "memo_url=redis://127.0.0.1:1"], "redis store cannot"),
     ],
