@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import re
 import signal
 import socket
@@ -235,27 +234,6 @@ def test_a_process_that_keeps_failing_is_restarted_ever_more_slowly(tmp_path: Pa
         broken.unlink()
         assert httpx.get(f"{url}/version", timeout=60).status_code == 200
         service.stop()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("processes", ["1", "2"])
-def test_the_end_of_the_terminal_drains(processes: str, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.touch()
-    command = [sys.executable, "-m", "mmhash", "serve", "--port", "0", "--processes", processes]
-    child, terminal = pty.fork()
-    if child == 0:  # the leader of a session that has the terminal
-        file = os.open(log, os.O_WRONLY | os.O_APPEND)
-        os.dup2(file, 1)
-        os.dup2(file, 2)
-        os.execv(sys.executable, command)
-    while (found := re.search(r'running on (http://[^\s"]+)', log.read_text())) is None:
-        time.sleep(0.05)
-    assert httpx.get(f"{found[1]}/live", timeout=60).status_code == 200
-    os.close(terminal)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
-    assert "draining" in log.read_text()
 
 
 @pytest.mark.slow

@@ -1,7 +1,5 @@
 """`POST /hash`: the digest and the key of each item in the body."""
 
-from base64 import b64encode
-from hashlib import sha256
 from time import perf_counter
 
 import msgspec
@@ -60,23 +58,15 @@ async def hash_body(request: Request) -> Response:
         for item in items:
             metrics.ITEMS.labels(item.kind).inc()
         cost_us = _NAME_US * len(items) * (1 + len(context.engines))
-        payload, headers = await resources.work.run_sized(cost_us, _describe, context, items, start)
-    return LongResponse(payload, resources.limits, headers=headers)
+        payload = await resources.work.run_sized(cost_us, _describe, context, items, start)
+    return LongResponse(payload, resources.limits)
 
 
-def _describe(
-    context: RequestContext, items: list[HashedItem], start: float
-) -> tuple[bytes, dict[str, str]]:
-    """Return the response and its headers."""
+def _describe(context: RequestContext, items: list[HashedItem], start: float) -> bytes:
+    """Return the response."""
     described = [context.describe(item) for item in items]
     elapsed_ms = round(1000 * (perf_counter() - start), 3)
-    payload = msgspec.json.encode({"items": described, "elapsed_ms": elapsed_ms})
-    return payload, {"Repr-Digest": _repr_digest(payload)}
-
-
-def _repr_digest(payload: bytes) -> str:
-    """Return the digest field (RFC 9530) of a response."""
-    return f"sha-256=:{b64encode(sha256(payload).digest()).decode()}:"
+    return msgspec.json.encode({"items": described, "elapsed_ms": elapsed_ms})
 
 
 def _parse_query(request: Request) -> HashQuery:

@@ -19,9 +19,8 @@ class LongResponse(Response):
         limits: Limits,
         *,
         media_type: str = "application/json",
-        headers: dict[str, str] | None = None,
     ) -> None:
-        super().__init__(payload, media_type=media_type, headers=headers)
+        super().__init__(payload, media_type=media_type)
         self._limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -12,7 +12,6 @@ from types import FrameType
 import uvicorn
 
 from mmhash_service.limits.capacity import Limits
-from mmhash_service.server.hangup import Terminal
 from mmhash_service.server.supervisor import PING, RELOAD, STOP
 
 logger = logging.getLogger(__name__)
@@ -35,7 +34,6 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._limits = limits
         self._read_again = reload
-        self._terminal = Terminal()
         # True from the signal until the reload starts.
         self._must_reload = False
         self._reload: asyncio.Future[None] | None = None
@@ -76,8 +74,8 @@ class Server(uvicorn.Server):
                 link.send(PING)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain; on a user's SIGHUP, reload; on a second signal, stop at once."""
-        if sig == signal.SIGHUP and not self._terminal.is_gone:
+        """Drain; on SIGHUP, reload; on a second signal, stop at once."""
+        if sig == signal.SIGHUP:
             self._must_reload = True
             return
         if self._until is not None:

@@ -26,7 +26,6 @@ from mmhash_service.resources import Application, Resources
 from mmhash_service.server import logs
 from mmhash_service.server.check import check_values
 from mmhash_service.server.graceful import Server
-from mmhash_service.server.hangup import Terminal
 from mmhash_service.server.listening import (
     address_of,
     listening,
@@ -61,11 +60,11 @@ class _Received(NamedTuple):
 
 
 def serve(settings: Settings, create: Create = create_app, *, binds: bool = False) -> None:
-    """Serve until SIGTERM, SIGINT or the end of the terminal, then finish the running requests.
+    """Serve until SIGTERM or SIGINT, then finish the running requests.
 
     An application that `binds` listens on the port itself, in each process: gRPC accepts no socket.
 
-    Any other SIGHUP reloads the settings and models that server/reload.py names.
+    SIGHUP reloads the settings and models that server/reload.py names.
     """
     logs.configure()
     received = _catch_signals()
@@ -89,11 +88,9 @@ def serve(settings: Settings, create: Create = create_app, *, binds: bool = Fals
 def _catch_signals() -> _Received:
     """Collect signals to stop or reload until the server has its own handlers."""
     received = _Received([], [])
-    terminal = Terminal()
 
     def collect(number: int, _frame: FrameType | None) -> None:
-        is_reload = number == signal.SIGHUP and not terminal.is_gone
-        (received.reloads if is_reload else received.stops).append(number)
+        (received.reloads if number == signal.SIGHUP else received.stops).append(number)
 
     for number in _CAUGHT:
         # nohup ignores SIGHUP, and so the process outlives its terminal.

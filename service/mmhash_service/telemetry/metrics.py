@@ -23,7 +23,6 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 import mmhash
 from mmhash.framing import SPEC_VERSION
-from mmhash_service.telemetry.processes import ProcessTree
 
 # The creation time of each series would double the number of series, and no query needs it.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -181,7 +180,6 @@ def labelled(metric: M, *labels: str) -> M:
 
 READ_AT_SCRAPE = CollectorRegistry()
 """Metrics that any process can report for all; the others are shared in files."""
-READ_AT_SCRAPE.register(ProcessTree())
 
 
 class _AllProcesses(MultiProcessCollector):
