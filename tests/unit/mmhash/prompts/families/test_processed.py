@@ -26,6 +26,7 @@ def test_an_engine_that_is_not_checked_has_no_plans(
         model.family(engine, release)
 
 
+@pytest.mark.slow
 def test_the_operator_may_plan_for_any_engine(model: Model, tmp_path: Path) -> None:
     unchecked = Model.load(processed_models.write_paddleocr(tmp_path), unchecked=True)
     size = MediaSize(640, 360)

@@ -60,6 +60,7 @@ def test_nonsense_is_refused_and_not_remembered(hostile: ModelProcessor) -> None
     assert hostile.known(question(NEGATIVE)) is None
 
 
+@pytest.mark.slow
 def test_a_helper_that_ended_is_started_again(hostile: ModelProcessor) -> None:
     found = children()
     keepers = [
@@ -101,6 +102,7 @@ def test_an_answer_is_the_expansion_of_the_item(paddle: Model) -> None:
     assert processor.known(question(640, 360)) is expansion
 
 
+@pytest.mark.slow
 def test_the_identity_depends_on_the_files(paddle: Model, tmp_path: Path) -> None:
     processor = paddle.files.model_processor
     assert processor is not None
