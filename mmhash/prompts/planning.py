@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -24,7 +24,6 @@ from mmhash.prompts.expansion import expand, questions
 from mmhash.prompts.families.family import MAX_TOKENS, PlacedItem
 from mmhash.prompts.file_names import FileNaming
 from mmhash.prompts.media import Media, MediaReader
-from mmhash.prompts.members import read_object, read_text
 from mmhash.prompts.options import PlanOptions, block_options
 from mmhash.prompts.plan import Plan, PlannedItem, join_plans
 from mmhash.prompts.processor.messages import Question
@@ -36,6 +35,7 @@ from mmhash.requests import (
     RequestError,
     read_for,
 )
+from mmhash.requests.members import read_object, read_text
 
 if TYPE_CHECKING:
     from mmhash.prompts.model import Model
@@ -49,19 +49,8 @@ MAX_ITEMS = 1024
 BLOCK_SIZES = {"vllm": 16, "sglang": 1}
 
 
-class _Rules(Protocol):
-    """An engine's rules: how it builds a prompt, and which ranges it names by an item."""
-
-    def prompts(
-        self, model: "Model", request: EngineRequest, release: str, options: PlanOptions
-    ) -> list[list[int]]:
-        """Return the ids of each prompt before its placeholders are expanded."""
-
-    def ranges(self, item: PlacedItem) -> list[tuple[int, int]]:
-        """Return the ranges of the prompt that the engine names by the item."""
-
-
-_RULES: dict[str, _Rules] = {"vllm": vllm_prompts, "sglang": sglang_prompts}
+# How each engine makes the ids of each prompt, before its placeholders are expanded.
+_PROMPTS = {"vllm": vllm_prompts.prompts, "sglang": sglang_prompts.prompts}
 
 
 class _Named(NamedTuple):
@@ -129,8 +118,9 @@ class OpenedPlan:
 
 def open_plan(model: "Model", engine: Engine, release: str, document: Document) -> OpenedPlan:
     """Read a request to plan. Raise if the engine may read the request differently."""
-    if engine.name not in _RULES:
-        raise InputValueError(f"no plans for {engine.name}: mmhash plans for {', '.join(_RULES)}")
+    if engine.name not in _PROMPTS:
+        known = ", ".join(_PROMPTS)
+        raise InputValueError(f"no plans for {engine.name}: mmhash plans for {known}")
     request = read_for(document, engine, release)
     if request.unclear is not None:
         raise request.unclear
@@ -160,8 +150,7 @@ def open_document(request: Mapping[str, Any] | bytes | str, form: Form | None) -
 
 def _plan(opened: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> Plan:
     model, request = opened.model, opened.request
-    rules = _RULES[request.engine.name]
-    prompts = rules.prompts(model, request, request.release, options)
+    prompts = _PROMPTS[request.engine.name](model, request, request.release, options)
     plans = [_plan_prompt(opened, prompt, media, options) for prompt in prompts]
     if len(plans) == 1:
         return plans[0]
@@ -175,7 +164,6 @@ def _plan_prompt(
 ) -> Plan:
     model, request = opened.model, opened.request
     engine, release = request.engine, request.release
-    rules = _RULES[engine.name]
     family = model.family(engine.name, release)
     expanded = expand(
         family,
@@ -219,7 +207,7 @@ def _plan_prompt(
     spans = [
         Span(start, end, key=name.block_key)
         for placed, name in zip(expanded.items, named, strict=True)
-        for start, end in rules.ranges(placed)
+        for start, end in _named_ranges(engine, placed)
     ]
     spans.sort(key=lambda span: span.start)
     known = expanded.token_ids
@@ -235,6 +223,14 @@ def _plan_prompt(
         annotated=request,
         lengths=[len(expanded.token_ids)],
     )
+
+
+def _named_ranges(engine: Engine, item: PlacedItem) -> list[tuple[int, int]]:
+    """Return the ranges of the prompt that the engine names by the item.
+
+    SGLang pads only the tokens that take embeddings. vLLM's range includes structural tokens.
+    """
+    return item.embeds if engine.name == "sglang" else [(item.start, item.end)]
 
 
 def _name_blocks(

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from mmhash.engines.options import SGLANG_OPTIONS
 from mmhash.engines.sglang.releases import reads_every_form
 from mmhash.errors import InputValueError
-from mmhash.prompts.families.family import PlacedItem
-from mmhash.prompts.members import (
+from mmhash.prompts.options import PlanOptions
+from mmhash.prompts.templates import NOT_PASSED, OWN_ARGUMENTS, TemplateRenderError
+from mmhash.requests import EngineRequest, MediaPart, UnplannedError
+from mmhash.requests.members import (
     check_ids,
     completion_prompts,
     read_object,
@@ -18,9 +20,6 @@ from mmhash.prompts.members import (
     read_template_kwargs,
     refuse,
 )
-from mmhash.prompts.options import PlanOptions
-from mmhash.prompts.templates import NOT_PASSED, OWN_ARGUMENTS, TemplateRenderError
-from mmhash.requests import EngineRequest, MediaPart, UnplannedError
 
 if TYPE_CHECKING:
     from mmhash.prompts.model import Model
@@ -129,11 +128,6 @@ def _render(
         if tools is None:
             raise
         return template.render(messages, **variables, tools=[tool["function"] for tool in tools])
-
-
-def ranges(item: PlacedItem) -> list[tuple[int, int]]:
-    """Return the item's ranges that take embeddings. SGLang pads only these."""
-    return item.embeds
 
 
 def has_media_options(request: EngineRequest) -> bool:

@@ -192,14 +192,13 @@ class ChatTemplate:
         messages: Sequence[Mapping[str, Any]],
         /,
         *,
-        continue_final_message: bool | str = False,
+        continue_final_message: bool = False,
         **variables: Any,
     ) -> str:
         """Return the text of a conversation. Raise TemplateRenderError if the template fails."""
         if not continue_final_message:
             return self._render({"messages": messages, **variables})
-        member = continue_final_message if isinstance(continue_final_message, str) else "content"
-        marked, final = _mark_final(messages, member)
+        marked, final = _mark_final(messages)
         text = self._render({"messages": marked, **variables})
         tag = _TAG.strip()
         if final.strip() not in text or tag not in text:
@@ -223,19 +222,17 @@ class ChatTemplate:
         return "".join(parts)
 
 
-def _mark_final(
-    messages: Sequence[Mapping[str, Any]], member: str
-) -> tuple[list[Mapping[str, Any]], str]:
+def _mark_final(messages: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], str]:
     """Return the messages with a mark after the final message's text, and that text."""
     last = copy.deepcopy(dict(messages[-1]))
-    final = last.get(member)
+    final = last.get("content")
     if isinstance(final, list):
         texts = [part for part in final if isinstance(part, dict) and "text" in part]
         if texts:
             final = texts[-1]["text"]
             texts[-1]["text"] = f"{final}{_TAG}"
     elif isinstance(final, str):
-        last[member] = f"{final}{_TAG}"
+        last["content"] = f"{final}{_TAG}"
     if not isinstance(final, str):
         raise TemplateRenderError("continue_final_message: the final message has no text")
     return [*messages[:-1], last], final

@@ -1,6 +1,5 @@
 """Build prompts as vLLM does (0.32: renderers/chat_utils.py, renderers/hf.py)."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -9,11 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from mmhash.engines.vllm.releases import strips_billing
 from mmhash.errors import InputValueError
-from mmhash.prompts.families.family import Modality, PlacedItem, Placeholder
-from mmhash.prompts.members import completion_prompts, read_switch, read_template_kwargs, refuse
+from mmhash.prompts.families.family import Modality, Placeholder
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.templates import NOT_PASSED, OWN_ARGUMENTS
 from mmhash.requests import EngineRequest, MediaPart, UnplannedError
+from mmhash.requests.items import arguments_of
+from mmhash.requests.members import (
+    completion_prompts,
+    read_objects,
+    read_switch,
+    read_template_kwargs,
+    refuse,
+)
 from mmhash.requests.vllm_messages import BILLING_HEADER
 
 if TYPE_CHECKING:
@@ -93,11 +99,6 @@ def prompts(
     )
     add_special_tokens = read_switch(body, "add_special_tokens", default=False)
     return [model.encode(text, add_special_tokens=add_special_tokens, tenant=options["tenant"])]
-
-
-def ranges(item: PlacedItem) -> list[tuple[int, int]]:
-    """Return the range of the item, including its structural tokens."""
-    return [(item.start, item.end)]
 
 
 def _of_completion(
@@ -201,11 +202,9 @@ def template_variables(body: Mapping[str, Any], template: "ChatTemplate") -> dic
 
 def _tools(body: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     """Return the tools with vLLM's default members."""
-    tools = body.get("tools")
-    if tools is None:
+    if body.get("tools") is None:
         return None
-    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-        raise InputValueError("tools must be a list of objects")
+    tools = read_objects(body, "tools")
     made = []
     for tool in tools:
         function = tool.get("function")
@@ -401,7 +400,7 @@ def _parse_arguments(message: dict[str, Any], *, is_ordered: bool) -> None:
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict) or call.get("type", "function") != "function":
             raise InputValueError("tool_calls must be objects of type function")
-        parsed = {**call, "function": {**function, "arguments": _arguments(function)}}
+        parsed = {**call, "function": {**function, "arguments": arguments_of(function)}}
         made.append(_ordered_call(parsed) if is_ordered else parsed)
     message["tool_calls"] = made
 
@@ -409,16 +408,6 @@ def _parse_arguments(message: dict[str, Any], *, is_ordered: bool) -> None:
 def _ordered_call(call: Mapping[str, Any]) -> dict[str, Any]:
     function = _ordered(call["function"], _FUNCTION_OF_CALL)
     return _ordered({**call, "function": function}, _CALL)
-
-
-def _arguments(function: Mapping[str, Any]) -> dict[str, Any]:
-    value = function.get("arguments")
-    if isinstance(value, str) and value:
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _as_system(message: dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mmhash.errors import InputValueError
+from mmhash.requests.members import check_text
 
 AddImage = Callable[[Any], dict[str, Any]]
 """Add the image of a source, and return the image's part of the chat."""
@@ -29,19 +30,9 @@ def messages_of(members: Mapping[str, Any]) -> list[dict[str, Any]]:
     return messages
 
 
-def object_of(members: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a member that is an object, or an empty object if it is missing."""
-    value = members.get(name)
-    if value is not None and not isinstance(value, dict):
-        raise InputValueError(f"{name} must be an object")
-    return value or {}
-
-
 def text_of(value: Any) -> str:
     """Return the value if it is a text. Raise if it is not."""
-    if not isinstance(value, str):
-        raise InputValueError("the text of a block must be a text")
-    return value
+    return check_text("the text of a block", value)
 
 
 def call_of(block: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from mmhash.requests.blocks import (
     blocks_of,
     call_of,
     messages_of,
-    object_of,
     schema_of,
     text_of,
 )
+from mmhash.requests.members import read_object, read_objects
 
 # SGLang drops Anthropic's server tools, whose types have these prefixes.
 _SERVER_TOOLS = ("web_search_", "computer_", "bash_", "text_editor_")
@@ -37,18 +37,18 @@ def convert(members: Mapping[str, Any], release: str, add_image: AddImage) -> di
             messages.append({"role": role, "content": content})
         else:
             messages += _of_blocks(role, blocks_of(content), add_image)
-    effort = object_of(members, "output_config").get("effort")
+    effort = read_object(members, "output_config").get("effort")
     chat: dict[str, Any] = {
         "messages": messages,
         "leading_system": bool(system),
-        "thinks": bool(object_of(members, "thinking")) or _has_thinking(members["messages"]),
+        "thinks": bool(read_object(members, "thinking")) or _has_thinking(members["messages"]),
     }
     if "model" in members:
         chat["model"] = members["model"]
     if effort is not None:  # unlike in a chat, it does not turn on thinking
         chat["chat_template_kwargs"] = {"reasoning_effort": "max" if effort == "xhigh" else effort}
     tools = [_function(tool, release) for tool in _tools(members)]
-    choice = object_of(members, "tool_choice")
+    choice = read_object(members, "tool_choice")
     chat |= {"tools": tools or None, "tool_choice": _choice(choice) if tools else None}
     return chat
 
@@ -165,9 +165,7 @@ def _has_thinking(messages: Any) -> bool:
 
 
 def _tools(members: Mapping[str, Any]) -> list[dict[str, Any]]:
-    tools = members.get("tools") or []
-    if not isinstance(tools, list) or not all(isinstance(one, dict) for one in tools):
-        raise InputValueError("tools must be a list of objects")
+    tools = read_objects(members, "tools")
     return [one for one in tools if not str(one.get("type") or "").startswith(_SERVER_TOOLS)]
 
 

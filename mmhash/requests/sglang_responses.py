@@ -1,14 +1,13 @@
 """Convert Responses to a chat as SGLang does (0.5.23: entrypoints/openai/serving_responses.py)."""
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from mmhash.engines.sglang.releases import reads_every_form
 from mmhash.errors import InputValueError
+from mmhash.requests.items import CUSTOM_PARAMETERS, ReadPart, arguments_of, items_of
+from mmhash.requests.members import check_text, read_objects
 from mmhash.requests.raw_json import Path
-
-ReadPart = Callable[[dict[str, Any], Path], None]
 
 _COPIED = ("model", "chat_template_kwargs", "cache_salt", "extra_key")
 
@@ -16,15 +15,6 @@ _DEVELOPER = "Developer instructions:"
 
 # The prefix of the encrypted reasoning that clients keep for the engine.
 _STATE_PREFIX = "sglang-reasoning-v1."
-
-_CUSTOM_PARAMETERS = {
-    "type": "object",
-    "properties": {
-        "input": {"type": "string", "description": "The freeform text payload for this tool."}
-    },
-    "required": ["input"],
-    "additionalProperties": False,
-}
 
 
 def convert(members: Mapping[str, Any], release: str, read_part: ReadPart) -> dict[str, Any]:
@@ -34,18 +24,9 @@ def convert(members: Mapping[str, Any], release: str, read_part: ReadPart) -> di
     """
     if not reads_every_form(release):
         raise InputValueError("mmhash plans Responses requests for SGLang 0.5.20 and 0.5.23 only")
-    given, messages = members.get("input"), []
-    if instructions := members.get("instructions"):
-        messages.append({"role": "system", "content": instructions})
-    if isinstance(given, str):
-        messages.append({"role": "user", "content": given})
-    elif isinstance(given, list):
-        for index, item in enumerate(given):
-            message = _message(item, ("input", index), read_part)
-            messages += [] if message is None else [message]
-    else:
-        raise InputValueError("input must be a text or a list of items")
-    tools = list(_tools(members.get("tools") or []))
+    converted = (_message(item, path, read_part) for path, item in items_of(members))
+    messages = [message for message in converted if message is not None]
+    tools = list(_tools(read_objects(members, "tools")))
     reasoning = members.get("reasoning")
     return {
         **{name: members[name] for name in _COPIED if name in members},
@@ -58,20 +39,18 @@ def convert(members: Mapping[str, Any], release: str, read_part: ReadPart) -> di
     }
 
 
-def _message(item: Any, path: Path, read_part: ReadPart) -> dict[str, Any] | None:
+def _message(item: dict[str, Any], path: Path, read_part: ReadPart) -> dict[str, Any] | None:
     """Return the message of an item, or None for reasoning without a text."""
-    if not isinstance(item, dict):
-        raise InputValueError("each item of input must be an object")
     match item.get("type"):
         case "function_call":
-            return _call(item, item.get("name"), _arguments(item.get("arguments")))
+            return _call(item, arguments_of(item))
         case "custom_tool_call":
-            return _call(item, item.get("name"), {"input": item.get("input") or ""})
+            return _call(item, {"input": item.get("input") or ""})
         case "function_call_output" | "custom_tool_call_output":
             output = item.get("output", "")
             if isinstance(output, list):
-                texts = (part.get("text", "") for part in output if isinstance(part, dict))
-                output = "".join(map(_text, texts))
+                parts = (part for part in output if isinstance(part, dict))
+                output = "".join(_text(part) for part in parts)
             return {"role": "tool", "tool_call_id": item.get("call_id"), "content": output}
         case "reasoning":
             text = _reasoning(item)
@@ -119,28 +98,18 @@ def _labelled(content: Any) -> Any:
     return [{"type": "text", "text": _DEVELOPER}, *content]
 
 
-def _call(item: dict[str, Any], name: Any, arguments: dict[str, Any]) -> dict[str, Any]:
-    function = {"name": name, "arguments": arguments}
+def _call(item: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    function = {"name": item.get("name"), "arguments": arguments}
     call = {"id": item.get("call_id") or item.get("id"), "type": "function", "function": function}
     return {"role": "assistant", "tool_calls": [call]}
-
-
-def _arguments(given: Any) -> dict[str, Any]:
-    """Return the arguments of a call, or an empty object if they are not an object."""
-    if isinstance(given, str):
-        try:
-            given = json.loads(given)
-        except (ValueError, RecursionError):
-            return {}
-    return given if isinstance(given, dict) else {}
 
 
 def _reasoning(item: dict[str, Any]) -> str:
     for name in ("summary", "content"):
         entries = item.get(name) or ()
-        texts = [one["text"] for one in entries if isinstance(one, dict) and one.get("text")]
+        texts = [_text(one) for one in entries if isinstance(one, dict) and one.get("text")]
         if texts:
-            return "\n".join(map(_text, texts))
+            return "\n".join(texts)
     state = item.get("encrypted_content")
     if isinstance(state, str) and state.startswith(_STATE_PREFIX):
         raise InputValueError("no plan for encrypted reasoning")
@@ -190,17 +159,15 @@ def _as_parts(content: Any) -> list[Any]:
     return content if isinstance(content, list) else [{"type": "text", "text": content}]
 
 
-def _tools(tools: Any) -> Iterator[dict[str, Any]]:
+def _tools(tools: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield the tools for the template. SGLang drops built-in tools and namespaces."""
-    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-        raise InputValueError("tools must be a list of objects")
     for tool in tools:
         if tool.get("type") == "shell":
             raise InputValueError("no plan for a tool of type shell")
         function = {name: tool.get(name) for name in ("name", "description", "parameters")}
         function["strict"] = tool.get("strict", False)
         if tool.get("type") == "custom" and tool.get("name"):
-            function |= {"description": _description(tool), "parameters": _CUSTOM_PARAMETERS}
+            function |= {"description": _description(tool), "parameters": CUSTOM_PARAMETERS}
         elif tool.get("type") != "function":
             continue
         yield {"type": "function", "function": function}
@@ -226,7 +193,5 @@ def _choice(choice: Any) -> Any:
     return "auto"
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise InputValueError("the text of an item must be a text")
-    return value
+def _text(part: Mapping[str, Any]) -> str:
+    return check_text("the text of an item", part.get("text", ""))

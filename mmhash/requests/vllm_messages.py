@@ -10,10 +10,10 @@ from mmhash.requests.blocks import (
     blocks_of,
     call_of,
     messages_of,
-    object_of,
     schema_of,
     text_of,
 )
+from mmhash.requests.members import check_text, read_object, read_objects
 
 BILLING_HEADER = "x-anthropic-billing-header"
 """The prefix of Claude Code's billing line, which changes with every request. vLLM removes it."""
@@ -35,9 +35,10 @@ def convert(members: Mapping[str, Any], release: str, add_image: AddImage) -> di
     chat["messages"] = list(_messages(members, add_image))
     tools = _tools(members)
     if tools is not None:
-        chat["tools"] = [_function(tool) for tool in tools]
-    chat["reasoning_effort"] = object_of(members, "output_config").get("effort")
-    chat["thinking"] = object_of(members, "thinking").get("type")
+        functions = [{**tool, "parameters": schema_of(tool)} for tool in tools]
+        chat["tools"] = [{"type": "function", "function": one} for one in functions]
+    chat["reasoning_effort"] = read_object(members, "output_config").get("effort")
+    chat["thinking"] = read_object(members, "thinking").get("type")
     return chat
 
 
@@ -134,12 +135,9 @@ def _tool_result(block: dict[str, Any], add_image: AddImage) -> Iterator[dict[st
 
 def _tools(members: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     """Return the tools that remain after all blocks that add or remove tools."""
-    given = members.get("tools")
-    if given is not None and not (
-        isinstance(given, list)
-        and all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in given)
-    ):
-        raise InputValueError("tools must be a list of objects with a name")
+    given = read_objects(members, "tools")
+    for tool in given:
+        check_text("the name of a tool", tool.get("name"))
     changes = [
         block
         for message in members["messages"]
@@ -148,11 +146,11 @@ def _tools(members: Mapping[str, Any]) -> list[dict[str, Any]] | None:
         if block["type"] in {"tool_addition", "tool_removal"}
     ]
     if not changes:
-        return given
-    tools = {tool["name"]: tool for tool in given or []}
+        return None if members.get("tools") is None else given
+    tools = {tool["name"]: tool for tool in given}
     removed: set[str] = set()
     for block in changes:
-        change = object_of(block, "tool")
+        change = read_object(block, "tool")
         definition = change.get("definition")
         name = (definition if isinstance(definition, dict) else change).get("name")
         if not isinstance(name, str) or (definition is None and name not in tools):
@@ -166,8 +164,3 @@ def _tools(members: Mapping[str, Any]) -> list[dict[str, Any]] | None:
         else:
             removed.discard(name)
     return [tool for name, tool in tools.items() if name not in removed]
-
-
-def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
-    function = {name: tool.get(name) for name in ("name", "description", "strict", "defer_loading")}
-    return {"type": "function", "function": {**function, "parameters": schema_of(tool)}}

@@ -1,11 +1,13 @@
 """Convert Responses to a chat as vLLM does (0.32: entrypoints/openai/responses)."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from mmhash.engines.releases import is_since
 from mmhash.errors import InputValueError
+from mmhash.requests.items import CUSTOM_PARAMETERS, ReadPart, items_of
+from mmhash.requests.members import check_text, read_objects
 from mmhash.requests.raw_json import Path
 
 _COPIED = (
@@ -13,18 +15,7 @@ _COPIED = (
     *("media_io_kwargs", "mm_processor_kwargs"),
 )
 
-_CUSTOM_PARAMETERS = {
-    "type": "object",
-    "properties": {
-        "input": {"type": "string", "description": "The freeform text payload for this tool."}
-    },
-    "required": ["input"],
-    "additionalProperties": False,
-}
-
 _PARTIAL = ("in_progress", "incomplete")
-
-ReadPart = Callable[[dict[str, Any], Path], None]
 
 
 def convert(members: Mapping[str, Any], release: str, read_part: ReadPart) -> dict[str, Any]:
@@ -32,33 +23,24 @@ def convert(members: Mapping[str, Any], release: str, read_part: ReadPart) -> di
     if not is_since(release, "0.32.0rc0"):
         raise InputValueError("mmhash plans Responses requests for vLLM 0.32.0 and newer")
     chat = {name: members[name] for name in _COPIED if name in members}
-    given = members.get("input")
-    messages: list[dict[str, Any]] = []
-    if instructions := members.get("instructions"):
-        messages.append({"role": "system", "content": _text("instructions", instructions)})
-    if isinstance(given, str):
-        messages.append({"role": "user", "content": given})
-    elif isinstance(given, list):
-        messages += _messages(given, read_part)
-    else:
-        raise InputValueError("input must be a text or a list of items")
-    chat["messages"] = messages
-    if tools := members.get("tools"):
+    items = list(items_of(members))
+    chat["messages"] = _messages(items, read_part)
+    if tools := read_objects(members, "tools"):
         chat["tools"] = list(_tools(tools))
     reasoning = members.get("reasoning")
     chat["reasoning_effort"] = reasoning.get("effort") if isinstance(reasoning, dict) else None
-    is_continued = isinstance(given, list) and bool(given) and _is_partial(given[-1])
+    is_continued = bool(items) and _is_partial(items[-1][1])
     chat |= {"continue_final_message": is_continued, "add_generation_prompt": not is_continued}
     return chat
 
 
-def _messages(items: list[Any], read_part: ReadPart) -> list[dict[str, Any]]:
+def _messages(
+    items: Iterable[tuple[Path, dict[str, Any]]], read_part: ReadPart
+) -> list[dict[str, Any]]:
     """Return the messages. The assistant's consecutive text, reasoning and calls form one."""
     made: list[dict[str, Any]] = []
-    for index, item in enumerate(items):
-        if not isinstance(item, dict):
-            raise InputValueError("each item of input must be an object")
-        message = _message(item, ("input", index), read_part)
+    for path, item in items:
+        message = _message(item, path, read_part)
         previous = made[-1] if made and made[-1].get("role") == "assistant" else None
         if previous is None or not _join(previous, message):
             made.append(message)
@@ -96,7 +78,7 @@ def _message(item: dict[str, Any], path: Path, read_part: ReadPart) -> dict[str,
     if role == "assistant":
         if isinstance(content, list) and content and isinstance(content[0], dict):
             content = content[0].get("text")
-        return {"role": role, "content": _text("content of an assistant", content)}
+        return {"role": role, "content": check_text("content of an assistant", content)}
     if isinstance(content, list):
         content = _parts(content, (*path, "content"), read_part, detail="auto")
     return {**item, "content": content}
@@ -116,12 +98,12 @@ def _parts(
 
 
 def _call(item: dict[str, Any]) -> dict[str, Any]:
-    name = _text("the name of a tool call", item.get("name"))
+    name = check_text("the name of a tool call", item.get("name"))
     if item["type"] == "custom_tool_call":
         payload = item.get("input") or ""
         arguments = json.dumps({"input": payload}, ensure_ascii=False)
     else:
-        arguments = _text("the arguments of a function call", item.get("arguments"))
+        arguments = check_text("the arguments of a function call", item.get("arguments"))
         if namespace := item.get("namespace"):
             name = f"{namespace}__{name}"
     function = {"name": name, "arguments": arguments}
@@ -133,37 +115,25 @@ def _reasoning(item: dict[str, Any]) -> str:
         raise InputValueError("no plan for encrypted reasoning")
     parts = item.get("content") or item.get("summary") or [{"text": ""}]
     first = parts[0] if isinstance(parts, list) else None
-    return _text("reasoning", first.get("text") if isinstance(first, dict) else None)
+    return check_text("reasoning", first.get("text") if isinstance(first, dict) else None)
 
 
-def _tools(tools: Any) -> Iterator[dict[str, Any]]:
+def _tools(tools: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield the tools for the template. vLLM drops all others, such as web search."""
-    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-        raise InputValueError("tools must be a list of objects")
     for tool in tools:
         if tool.get("type") == "function":
-            yield _function(tool)
+            yield {"type": "function", "function": tool}
         elif tool.get("type") == "custom":
             shown = {name: tool.get(name) for name in ("name", "description")}
-            yield _function({**shown, "parameters": _CUSTOM_PARAMETERS})
+            function = {**shown, "parameters": CUSTOM_PARAMETERS}
+            yield {"type": "function", "function": function}
         elif tool.get("type") == "namespace":
             for one in tool.get("tools") or ():
                 if isinstance(one, dict) and one.get("type") == "function":
-                    yield _function({**one, "name": f"{tool.get('name')}__{one.get('name')}"})
+                    name = f"{tool.get('name')}__{one.get('name')}"
+                    yield {"type": "function", "function": {**one, "name": name}}
 
 
-def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("name", "description", "parameters", "strict", "defer_loading")
-    return {"type": "function", "function": {name: tool.get(name) for name in names}}
-
-
-def _is_partial(item: Any) -> bool:
-    if not isinstance(item, dict) or item.get("type", "message") not in {"message", "reasoning"}:
-        return False
-    return item.get("status") in _PARTIAL
-
-
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise InputValueError(f"{name} must be a text")
-    return value
+def _is_partial(item: Mapping[str, Any]) -> bool:
+    is_known = item.get("type", "message") in {"message", "reasoning"}
+    return is_known and item.get("status") in _PARTIAL

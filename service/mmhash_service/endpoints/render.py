@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from mmhash.engines import vllm
 from mmhash.engines.checks import MAX_TOKENS
 from mmhash.prompts import Model, Plan
-from mmhash.prompts.members import read_object
 from mmhash.requests import Document, ShortText
+from mmhash.requests.members import read_object
 from mmhash_service.bodies.json_body import read_json
 from mmhash_service.bodies.validation import reason_of
 from mmhash_service.endpoints.long_response import LongResponse

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from mmhash.errors import InputValueError
-from mmhash.requests import UnplannedError
+from mmhash.requests.engine_request import UnplannedError
 
 
 def refuse(members: Mapping[str, Any], name: str) -> None:
@@ -21,12 +21,27 @@ def read_object(members: Mapping[str, Any], name: str) -> dict[str, Any]:
     return value or {}
 
 
+def read_objects(members: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """Return a member that is a list of objects, or an empty list if it is missing."""
+    value = members.get(name)
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        raise InputValueError(f"{name} must be a list of objects")
+    return value
+
+
+def check_text(name: str, value: Any) -> str:
+    """Return the value if it is a text. Raise if it is not."""
+    if not isinstance(value, str):
+        raise InputValueError(f"{name} must be a text")
+    return value
+
+
 def read_text(members: Mapping[str, Any], name: str) -> str | None:
     """Return a member that is a text, or None if it is missing or empty."""
     value = members.get(name)
-    if value is not None and not isinstance(value, str):
-        raise InputValueError(f"{name} of a request must be a text")
-    return value or None
+    return None if value is None else check_text(f"{name} of a request", value) or None
 
 
 def read_switch(members: Mapping[str, Any], name: str, *, default: bool) -> bool:

@@ -1,0 +1,47 @@
+"""Input items of Responses requests, as every engine validates them."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from mmhash.errors import InputValueError
+from mmhash.requests.members import check_text
+from mmhash.requests.raw_json import Path
+
+ReadPart = Callable[[dict[str, Any], Path], None]
+"""Add the media of a content part, given the part's place in the document."""
+
+CUSTOM_PARAMETERS = {
+    "type": "object",
+    "properties": {
+        "input": {"type": "string", "description": "The freeform text payload for this tool."}
+    },
+    "required": ["input"],
+    "additionalProperties": False,
+}
+"""The parameters that the engines give to a tool of type custom."""
+
+
+def items_of(members: Mapping[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield the items, each with its place. Instructions and an input of text become messages."""
+    if instructions := members.get("instructions"):
+        yield (), {"role": "system", "content": check_text("instructions", instructions)}
+    given = members.get("input")
+    if isinstance(given, str):
+        yield (), {"role": "user", "content": given}
+        return
+    if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
+        raise InputValueError("input must be a text or a list of objects")
+    for index, item in enumerate(given):
+        yield ("input", index), item
+
+
+def arguments_of(function: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a tool call. Anything but an object counts as an empty one."""
+    value = function.get("arguments")
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return {}
+    return value if isinstance(value, dict) else {}
