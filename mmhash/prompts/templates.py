@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NoReturn
 
 from jinja2 import TemplateError, meta, nodes
 from jinja2.ext import Extension, LoopControlExtension
@@ -109,25 +109,6 @@ def _new_environment() -> ImmutableSandboxedEnvironment:
 _ENVIRONMENT = _new_environment()
 
 
-class _ContentLoops(NamedTuple):
-    """The loops over message contents that each engine finds in a template."""
-
-    of_vllm: bool
-    of_older_vllm: bool
-    of_message: bool
-    of_msg: bool
-
-    @classmethod
-    def find(cls, tree: nodes.Template) -> "_ContentLoops":
-        """Find these loops in a template."""
-        return cls(
-            iterates_content(tree, binds_parameters=True),
-            iterates_content(tree, binds_parameters=False),
-            iterates_member(tree, ["message"]),
-            iterates_member(tree, ["msg", "m"]),
-        )
-
-
 class ChatTemplate:
     """A compiled template. Threads may share it."""
 
@@ -137,7 +118,13 @@ class ChatTemplate:
         try:
             tree = _ENVIRONMENT.parse(source)
             self.variables = frozenset(meta.find_undeclared_variables(tree))
-            self._content_loops = _ContentLoops.find(tree)
+            # Whether the engines find a loop over the content of a message.
+            self._found_by_vllm = {
+                since_0_30: iterates_content(tree, binds_parameters=since_0_30)
+                for since_0_30 in (False, True)
+            }
+            self._found_by_sglang = iterates_member(tree, ["message"])
+            self._found_since_0_5_1 = iterates_member(tree, ["msg", "m"])
             self._template = _ENVIRONMENT.from_string(tree)
             # Every rendering copies the globals, and a plain dict copies faster than jinja's chain
             # of two.
@@ -147,13 +134,14 @@ class ChatTemplate:
 
     def content_format(self, engine: str, release: str) -> ContentFormat:
         """Return the form of message contents that a release of vLLM or SGLang chooses."""
-        loops = self._content_loops
         if engine != "sglang":
-            found = loops.of_vllm if is_since(release, "0.30") else loops.of_older_vllm
-        elif is_since(release, "0.5.3") and self._mentions_media:
-            found = True
+            found = self._found_by_vllm[is_since(release, "0.30")]
         else:
-            found = loops.of_message or (is_since(release, "0.5.1") and loops.of_msg)
+            found = (
+                self._found_by_sglang
+                or (is_since(release, "0.5.1") and self._found_since_0_5_1)
+                or (is_since(release, "0.5.3") and self._mentions_media)
+            )
         return "openai" if found else "string"
 
     @cached_property
