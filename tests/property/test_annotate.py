@@ -116,7 +116,7 @@ parts = st.one_of(images(), rests.map(Members).map(once), values.map(once))
 messages = st.tuples(
     rests, st.one_of(st.lists(parts, max_size=5), st.text(max_size=20), st.none()), rests
 ).map(lambda drawn: once(Members([*drawn[0], ("content", drawn[1]), *drawn[2]])))
-chats = st.tuples(rests, st.lists(messages, max_size=4), rests).map(
+chats = st.tuples(rests, st.lists(messages, min_size=1, max_size=4), rests).map(
     lambda drawn: once(Members([*drawn[0], ("messages", drawn[1]), *drawn[2]]))
 )
 
