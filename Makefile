@@ -109,7 +109,8 @@ demo: $(DEV)
 
 # The documentation site in build/site, which works without a network.
 docs: $(DEV)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	REPOSITORY_URL=$(patsubst %.git,%,$(shell git config --get remote.origin.url)) \
+	  NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 vectors: $(DEV)
 	$(BIN)/python tests/vectors/make.py
