@@ -109,8 +109,7 @@ demo: $(DEV)
 
 # The documentation site in build/site, which works without a network.
 docs: $(DEV)
-	REPOSITORY_URL=$(patsubst %.git,%,$(shell git config --get remote.origin.url)) \
-	  NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 vectors: $(DEV)
 	$(BIN)/python tests/vectors/make.py

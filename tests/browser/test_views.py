@@ -223,19 +223,6 @@ def test_pictures_of_the_pages(
     assert path.stat().st_size < 150_000
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_of_the_calls_is_no_wider_than_a_phone(
-    browser: Browser, service: str, scheme: Any
-) -> None:
-    with browser.new_page(viewport={"width": 360, "height": 800}, color_scheme=scheme) as tab:
-        tab.goto(f"{service}/docs")
-        expect(tab.get_by_role("heading", name="POST /hash")).to_be_visible()
-        assert tab.evaluate("document.documentElement.scrollWidth") == 360
-        assert tab.get_by_role("heading", name="ProblemAnswer").count() == 1
-        paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert (paper == "rgb(22, 24, 27)") == (scheme == "dark")
-
-
 def send_some(pages: dict[str, str], chat: str) -> None:
     """Send requests to the service and the gateway, for their charts."""
     url = pages["fleet"].removesuffix("/fleet")

@@ -11,8 +11,8 @@ from fastapi import FastAPI, Request, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.routing import Route
 
-from mmhash_service.endpoints import page
 from mmhash_service.endpoints.docs_page import render
+from mmhash_service.endpoints.page import serve_content
 
 
 def routes_of(app: FastAPI) -> list[Route]:
@@ -21,17 +21,17 @@ def routes_of(app: FastAPI) -> list[Route]:
     def document() -> bytes:
         return json.dumps(app.openapi(), ensure_ascii=False, separators=(",", ":")).encode()
 
-    def docs() -> bytes:
-        return render(app.openapi(), page.anchors("docs")).encode()
+    def page() -> bytes:
+        return render(app.openapi()).encode()
 
     return [
         Route("/openapi.json", _serve(document, "application/json")),
-        Route("/docs", _serve(docs, "text/html; charset=utf-8")),
+        Route("/docs", _serve(page, "text/html; charset=utf-8")),
     ]
 
 
 def _serve(make: Callable[[], bytes], media_type: str) -> Callable[[Request], Awaitable[Response]]:
-    handler = cache(lambda: page.serve_content(make(), media_type))
+    handler = cache(lambda: serve_content(make(), media_type))
 
     async def serve(request: Request) -> Response:
         answer = await run_in_threadpool(handler)

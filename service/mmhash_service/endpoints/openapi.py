@@ -7,12 +7,10 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from mmhash_service.endpoints.schemas.prompts import BlocksBody, PadBody
-from mmhash_service.endpoints.schemas.server import ProblemAnswer
 from mmhash_service.items.schema import HashBody
 
 _REF = "#/components/schemas/{model}"
-_NAMED: tuple[type[BaseModel], ...] = (HashBody, PadBody, BlocksBody, ProblemAnswer)
-"""The models that the document only refers to."""
+_BODIES: tuple[type[BaseModel], ...] = (HashBody, PadBody, BlocksBody)
 
 
 def json_schema(model: type[BaseModel]) -> dict[str, str]:
@@ -43,12 +41,12 @@ def query_parameters(model: type[BaseModel]) -> list[dict[str, Any]]:
 
 
 def describe_bodies(app: FastAPI) -> None:
-    """Add the schemas of the bodies and of problems to the OpenAPI document of `app`."""
+    """Add the schemas of the bodies to the OpenAPI document of `app`."""
     default_openapi = app.openapi
 
     def openapi() -> dict[str, Any]:
         document = default_openapi()
-        models = [(model, "validation") for model in _NAMED]
+        models = [(model, "validation") for model in _BODIES]
         _, schemas = models_json_schema(models, ref_template=_REF)  # type: ignore[arg-type]
         document["components"]["schemas"] |= schemas["$defs"]
         return document

@@ -1,6 +1,6 @@
 """The web pages. Their files are read once and served from memory."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from html import escape
 from pathlib import Path
 
@@ -60,14 +60,10 @@ def render(path: Path, links: dict[str, str]) -> bytes:
     content = path.read_bytes()
     if path.suffix != ".html":
         return content
-    content = content.replace(b"{{version}}", escape(mmhash.__version__).encode())
     current = {"index": "./"}.get(path.stem, path.stem)
-    return content.replace(b"{{links}}", anchors(current, links).encode())
-
-
-def anchors(current: str, links: Mapping[str, str] = _PAGES) -> str:
-    """Return the links to the pages as HTML; the current one is marked."""
-    return " ".join(_anchor(name, url, is_current=url == current) for name, url in links.items())
+    anchors = " ".join(_anchor(name, url, is_current=url == current) for name, url in links.items())
+    content = content.replace(b"{{version}}", escape(mmhash.__version__).encode())
+    return content.replace(b"{{links}}", anchors.encode())
 
 
 def _anchor(name: str, url: str, *, is_current: bool) -> str:

@@ -76,13 +76,13 @@ class _Call(NamedTuple):
     @property
     def max_model_len(self) -> int:
         """The most tokens of a prompt and its output."""
-        return self.settings.models[self.name].max_model_len or self.model.max_model_len
+        own = self.settings.render_max_model_len
+        return self.model.max_model_len if own is None else own
 
     @property
     def model_id(self) -> str:
         """The engine's own name of the model."""
-        source = self.settings.models[self.name]
-        return source.model_id or str(source.path)
+        return self.settings.render_model_id or str(self.settings.models[self.name].path)
 
     async def plan(self, document: Document) -> Plan:
         """Return the plan of a request, whose images have the engine's own names."""

@@ -10,7 +10,7 @@ from starlette.routing import BaseRoute, Route
 import mmhash
 from mmhash_service.endpoints import annotate, blocks, docs, pad, page, plan, probes, render
 from mmhash_service.endpoints import hash as hash_route
-from mmhash_service.endpoints.openapi import describe_bodies, json_schema
+from mmhash_service.endpoints.openapi import describe_bodies
 from mmhash_service.endpoints.schemas.server import ProblemAnswer
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.http.middleware import (
@@ -27,7 +27,7 @@ from mmhash_service.telemetry import tracing
 
 _PROBLEM = {
     "description": "A problem (RFC 9457).",
-    "content": {MEDIA_TYPE: {"schema": json_schema(ProblemAnswer)}},
+    "content": {MEDIA_TYPE: {"schema": ProblemAnswer.model_json_schema()}},
 }
 
 
