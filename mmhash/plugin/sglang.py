@@ -83,12 +83,14 @@ class Plugin:
         if "guard" in self._features:
             raise SystemExit(
                 "MMHASH_PLUGIN=guard has no effect with --tokenizer-worker-num: SGLang loads no "
-                "plugins in these processes. Leave out one of them."
+                "plugins in these processes. Omit one of them."
             )
-        logger.warning("mmhash is off: with --tokenizer-worker-num SGLang loads it in no tokenizer")
+        logger.warning(
+            "mmhash is off: with --tokenizer-worker-num SGLang loads no plugin in its tokenizers"
+        )
 
     def announce(self, *_: Any) -> None:
-        """Make the HTTP server answer `GET /mmhash`: gateways ask whose names pages have."""
+        """Make the HTTP server answer `GET /mmhash`, which tells gateways who names pages."""
         server = sys.modules.get("sglang.srt.entrypoints.http_server")
         if server is not None:  # an engine embedded in Python has no server
             facts = {"version": mmhash.__version__, "features": sorted(self._features)}

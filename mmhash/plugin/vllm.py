@@ -1,7 +1,7 @@
 """vLLM: names videos by the keys of their files where the caller gives no uuid.
 
-vLLM itself names an image by its file, so a gateway can compute the name. Of a video it hashes the
-frames that it has sampled. An item gets its identifier in `ProcessorInputs.get_mm_hashes`, on every
+vLLM itself names an image by its file, so a gateway can compute the name. For a video, vLLM hashes
+the sampled frames. An item gets its identifier in `ProcessorInputs.get_mm_hashes`, on every
 route and in an engine embedded in Python. An identifier set here counts like a caller's uuid: vLLM
 hashes it again with a request's processing options.
 """

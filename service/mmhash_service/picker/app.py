@@ -14,10 +14,10 @@ from mmhash_service.settings import Settings
 def create_picker(
     settings: Settings, gateway: GatewaySettings, models: Models | None = None
 ) -> FastAPI:
-    """Create the application; the models are read if they are not given.
+    """Create the application. Read the models unless they are given.
 
-    It listens for gRPC on the setting `port`. The metrics port answers all of the gateway's own
-    paths.
+    The application serves gRPC on the setting `port`, and all of the gateway's own paths on the
+    metrics port.
     """
     resources = PickerResources(settings, gateway, models)
     routers = own_routers()

@@ -1,6 +1,6 @@
-"""Envoy's messages (ext_proc.proto): what a picker reads in them, and the answers that it gives.
+"""Read Envoy's messages (ext_proc.proto), and build the picker's answers.
 
-The names are those of the endpoint picker protocol of the Gateway API Inference Extension.
+The names come from the endpoint picker protocol of the Gateway API Inference Extension.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,27 +20,27 @@ _ENDPOINTS = "envoy.lb"
 _SUBSET = ("envoy.lb.subset_hint", f"{_DESTINATION}-subset")
 
 MAX_PIECE = 62_000
-"""The bytes of a body in one answer: Envoy takes at most 64 KiB with what surrounds them."""
+"""The most body bytes in an answer. Envoy accepts 64 KiB with everything around them."""
 
 
 class Changes(NamedTuple):
-    """What a picker changes in a request."""
+    """The picker's changes to a request."""
 
     endpoints: Sequence[str]
     """The workers as IP:PORT, the best one first."""
     headers: Iterable[Header] = ()
     removed: Iterable[bytes] = ()
     body: bytes | None = None
-    """The body in place of the one that came; None leaves it."""
+    """The new body, or None to keep the client's."""
 
 
 def read_headers(message: Any) -> list[Header]:
-    """Return the headers of a message; newer releases of Envoy send values as raw bytes."""
+    """Return the headers of a message. Newer releases of Envoy send values as raw bytes."""
     return [(one.name, one.raw_value or one.value) for one in message.headers.headers]
 
 
 def read_subset(message: Any) -> frozenset[str] | None:
-    """Return the endpoints among which to choose: all if None."""
+    """Return the endpoints to choose from, or None for all."""
     value = _metadata(message, *_SUBSET)
     if value is None:
         return None
@@ -49,7 +49,7 @@ def read_subset(message: Any) -> frozenset[str] | None:
 
 
 def read_served(message: Any) -> str:
-    """Return the endpoint that Envoy sent a request to, or "" if it does not say."""
+    """Return the endpoint to which Envoy sent a request, or "" if Envoy does not say."""
     value = _metadata(message, _ENDPOINTS, _SERVED)
     return "" if value is None else value.string_value
 
@@ -62,7 +62,7 @@ def _metadata(message: Any, namespace: str, name: str) -> Any:
 
 
 def answer_headers(changes: Changes | None = None) -> Any:
-    """Answer the headers of a request; without changes its body decides."""
+    """Answer the headers of a request. Without changes, the answer to the body decides."""
     answer = envoy.ProcessingResponse(request_headers={})
     if changes is not None:
         _apply(changes, answer, answer.request_headers.response)
@@ -70,7 +70,7 @@ def answer_headers(changes: Changes | None = None) -> Any:
 
 
 def answer_buffered(changes: Changes) -> Any:
-    """Answer the body of a request that Envoy holds whole."""
+    """Answer the body of a request that Envoy buffers whole."""
     answer = envoy.ProcessingResponse(request_body={})
     response = answer.request_body.response
     _apply(changes, answer, response)
@@ -80,7 +80,7 @@ def answer_buffered(changes: Changes) -> Any:
 
 
 def answer_streamed(body: bytes, *, ends: bool) -> Iterator[Any]:
-    """Answer the body of a request in pieces: Envoy forwards these, and nothing else."""
+    """Answer the body of a request in pieces. Envoy forwards only these pieces."""
     pieces = range(0, max(1, len(body)), MAX_PIECE)
     for start in pieces:
         answer = envoy.ProcessingResponse()
@@ -91,18 +91,21 @@ def answer_streamed(body: bytes, *, ends: bool) -> Iterator[Any]:
 
 
 def answer_unchanged(part: str) -> Any:
-    """Answer another part of a request or a response, and leave it as it is."""
+    """Answer any other part of a request or response, without changes."""
     return envoy.ProcessingResponse(**{part: {}})
 
 
 def refuse(response: Response) -> Any:
-    """Have Envoy send a response in place of a worker's."""
+    """Let Envoy send this response instead of a worker's."""
     answer = envoy.ProcessingResponse()
     refused = answer.immediate_response
     refused.status.code = response.status_code
     refused.body = bytes(response.body)
     for header in response.raw_headers:
-        if header[0] not in {b"content-length", b"connection"}:  # of the connection to the client
+        if header[0] not in {
+            b"content-length",
+            b"connection",
+        }:  # these belong to Envoy's connection
             _set(refused.headers, header)
     return answer
 

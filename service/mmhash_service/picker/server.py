@@ -1,4 +1,4 @@
-"""The gRPC server of one process of the picker: its port, its health, its end."""
+"""The gRPC server of a picker process: its port, its health, its shutdown."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from mmhash_service.settings import Settings
 
 _HEALTH = ("", "liveness", "readiness", SERVICE)
 
-# Envoy bounds what it sends; the picker refuses longer bodies than its settings allow by 413.
+# Envoy limits its messages, and the picker answers 413 to bodies above its settings.
 _OPTIONS = (
     ("grpc.so_reuseport", 1),
     ("grpc.max_receive_message_length", -1),
@@ -24,7 +24,7 @@ _OPTIONS = (
 
 
 class PickerResources(GatewayResources):
-    """The resources of a gateway, and the gRPC server that answers Envoy with them."""
+    """The resources of a gateway, and the gRPC server that answers Envoy."""
 
     def __init__(
         self, settings: Settings, gateway: GatewaySettings, models: Models | None = None
@@ -32,11 +32,11 @@ class PickerResources(GatewayResources):
         super().__init__(settings, gateway, models, needs_workers=True)
         self._gateway = gateway
         self._picker = Picker(self, gateway)
-        # From open() on: it belongs to an event loop.
+        # Created by open(), because it belongs to an event loop.
         self._server: Any = None
 
     async def open(self) -> None:
-        """Accept streams once the workers are known."""
+        """Find the workers, then accept streams."""
         await super().open()
         self._server = server = grpc.aio.server(options=_OPTIONS)
         method = grpc.stream_stream_rpc_method_handler(
@@ -58,21 +58,21 @@ class PickerResources(GatewayResources):
         await server.start()
 
     async def close(self) -> None:
-        """Answer the requests that have arrived, and end the streams of all others."""
+        """Answer the requests that have arrived, and end all other streams."""
         self._picker.stop()
         await self._server.stop(self.settings.grace_s)
         await super().close()
 
 
 class _Health(health.aio.HealthServicer):  # type: ignore[misc]  # (without types)
-    """The health of the picker by gRPC: its process lives, and some worker is healthy."""
+    """The picker's health over gRPC: the process lives, and a worker is healthy."""
 
     def __init__(self, resources: GatewayResources) -> None:
         super().__init__()
         self._resources = resources
 
     async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802  (gRPC's name)
-        """Return the status of a service now."""
+        """Return the current status of a service."""
         status = health_pb2.HealthCheckResponse
         lacks = self._resources.lacks_workers
         for name in _HEALTH:

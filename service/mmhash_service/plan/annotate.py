@@ -1,4 +1,4 @@
-"""Hashes of its media into a request, as one engine takes them."""
+"""Insert the hashes of a request's media, in the form that its engine takes."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class AnnotatedItem(NamedTuple):
-    """The item of a place, and the options under which the engine names it."""
+    """The item of a place, and the options that count in the engine's name of the item."""
 
     item: HashedItem
     options: str
 
 
 FindModel = Callable[[str], "Model | None"]
-"""From the name of a model, as a request has it, to the model; None if it is not configured."""
+"""Return the model of this name, or None if it is not configured."""
 
 
 def unreadable(error: RequestError) -> Problem:
@@ -35,7 +35,7 @@ def unreadable(error: RequestError) -> Problem:
 
 
 def read_to_annotate(requested: RequestedEngine, document: Document) -> EngineRequest:
-    """Return the request as an engine reads it; one that takes no hash is a problem."""
+    """Return the request as the engine reads it. Raise a Problem if it cannot carry a hash."""
     require(requested.engine, "annotate")
     if document.form == "completions":
         reason = "a completions request has no media: send it as it is, or a chat"
@@ -53,12 +53,12 @@ def read_to_annotate(requested: RequestedEngine, document: Document) -> EngineRe
 
 
 def places_to_fill(request: EngineRequest, urls: UrlTreatment) -> list[Place]:
-    """Return the places of the hashes that the request is to have."""
-    # The hash of content that is not fetched is not known.
+    """Return the places that will get a hash."""
+    # Content that is not fetched has no known hash.
     skips_remote = urls == "ignore" or (urls == "url" and request.content_prefix is not None)
     is_native = isinstance(request.fields, NativeFormat)
     if skips_remote and is_native and any(place.source.is_remote for place in request.places):
-        request.leave_hashes_out()  # the engine takes a hash for each item or none at all
+        request.leave_hashes_out()  # the engine takes a hash for every item or none
         return []
     return [
         place
@@ -68,7 +68,7 @@ def places_to_fill(request: EngineRequest, urls: UrlTreatment) -> list[Place]:
 
 
 def needs_of(request: EngineRequest, urls: UrlTreatment) -> Needs:
-    """Return what has to be known of the media for the engine's hashes."""
+    """Return what the engine's hashes need to know about the media."""
     return Needs(sha256=request.content_prefix is not None, urls=urls)
 
 
@@ -79,7 +79,7 @@ def put_hashes(
     media: Resolved,
     find_model: FindModel,
 ) -> list[AnnotatedItem]:
-    """Put the hashes into their places, and the tags beside them; return the item of each place."""
+    """Put the hashes into their places, and add the tags. Return the item of each place."""
     (requested,) = context.engines
     takes_hashes = _takes_hashes(request, find_model)
     items: list[AnnotatedItem] = []
@@ -116,5 +116,5 @@ def _takes_hashes(request: EngineRequest, find_model: FindModel) -> bool:
     model = find_model(request.document.model)
     try:
         return model is None or model.takes_hashes(request.engine.name, request.release)
-    except InputError:  # without plans of this model for the engine nothing is known against it
+    except InputError:  # a model that mmhash cannot plan counts as one that takes hashes
         return True

@@ -1,4 +1,4 @@
-"""The media of a request, each hashed once, whatever engines are to get its hash."""
+"""Read the media of a request: each is hashed only once for all engines."""
 
 import hashlib
 from collections.abc import Sequence
@@ -30,43 +30,44 @@ from mmhash_service.problems.problem import Problem, naming
 from mmhash_service.telemetry import tracing
 
 UrlTreatment = Literal["fetch", "url", "ignore"]
-"""Media at http(s) URLs: keyed by their content, by the URL, or left without a hash."""
+"""How to treat media at http(s) URLs: key the content, key the URL, or leave out the hash."""
 
-# Of the images of a request that is planned on the event loop: 4 Mpixel are 5000 tokens.
+# The most pixels in the images of a request that is planned on the event loop. 4 Mpixel are 5000
+# tokens.
 _RECALLED_ITEMS = 4
 _RECALLED_PIXELS = 1 << 20
 
 
 class Needs(NamedTuple):
-    """What is to be known of media beside their keys."""
+    """What must be known about media apart from their keys."""
 
     sizes: bool = False
     """The sizes of images, for a plan."""
     sha256: bool = False
-    """The SHA-256 of the bytes of media at URLs, which SGLang takes in chats."""
+    """The SHA-256 of media at URLs, which SGLang takes in chats."""
     urls: UrlTreatment = "fetch"
     naming: FileNaming | None = None
-    """How the engine itself names images, if it gets no hashes."""
+    """How the engine names images itself, if it gets no hashes."""
 
 
 PLAN_NEEDS = Needs(sizes=True)
-"""What a plan needs, for any engine."""
+"""The needs of a plan, for any engine."""
 
 
 class ResolvedMedia(NamedTuple):
-    """An item, and what else is known of the media."""
+    """An item, and what else is known about the media."""
 
     item: HashedItem
     header: ImageHeader | None = None
-    """None if it was not needed."""
+    """None if nothing needed it."""
     sha256: bytes | None = None
-    """Of media that was fetched for it."""
+    """The SHA-256, if the media was fetched for it."""
     engine_name: str | None = None
-    """The engine's own name of an image."""
+    """The engine's own name of the image."""
 
 
 class _Encoded(NamedTuple):
-    """An image whose pixels are still to be hashed."""
+    """An image whose pixels must still be hashed."""
 
     body: memoryview
     digest: Digest
@@ -76,13 +77,13 @@ class _Encoded(NamedTuple):
 Resolved = dict[MediaSource, ResolvedMedia]
 
 Found = dict[MediaSource, ResolvedMedia | _Encoded | None]
-"""Media that are read, or still to be decoded, or (None) to be fetched."""
+"""For each of the media: read, still to decode, or None if still to fetch."""
 
 
 async def resolve(
     context: RequestContext, sources: Sequence[MediaSource], needs: Needs
 ) -> Resolved:
-    """Return each of the media; equal ones are read once."""
+    """Read all media. Equal media are read once."""
     if not sources:
         return {}
     with tracing.span("hash"):
@@ -114,7 +115,7 @@ async def read_rest(context: RequestContext, found: Found, needs: Needs) -> Reso
 
 
 def resolved_only(found: Found) -> Resolved:
-    """Return the media that are read."""
+    """Return only the media that have been read."""
     return {source: one for source, one in found.items() if isinstance(one, ResolvedMedia)}
 
 
@@ -132,10 +133,10 @@ def read_inline(context: RequestContext, sources: Sequence[MediaSource], needs: 
 def recall_inline(
     context: RequestContext, sources: Sequence[MediaSource], needs: Needs
 ) -> Resolved | None:
-    """Read the media in the request itself, up to 4 small images that the memo remembers.
+    """Read up to 4 small images in the request itself that the memo remembers.
 
-    Return None for others. The event loop can do it. The header of a hostile image takes long to
-    read, so it is read in a thread the first time.
+    Return None for all other requests. This is fast enough for the event loop. A hostile image's
+    header is slow to read, so headers are read in a thread the first time.
     """
     if len(sources) > _RECALLED_ITEMS or context.pixels:
         return None
@@ -152,7 +153,7 @@ def recall_inline(
 
 
 def remember(context: RequestContext, found: Found) -> None:
-    """Have the memo remember the headers of media in the request itself."""
+    """Let the memo remember the headers of the media in the request itself."""
     for source, one in found.items():
         if isinstance(one, ResolvedMedia) and one.header is not None and not source.is_remote:
             context.memo.keep_header_in_memory(context.space, one.item.digest, one.header)
@@ -203,7 +204,7 @@ def _read_header(body: bytearray) -> ImageHeader:
 
 
 async def _finish(context: RequestContext, encoded: _Encoded) -> ResolvedMedia:
-    """Hash the pixels; the memo answers first."""
+    """Hash the pixels, unless the memo has the result."""
     item = await hash_pixels(context, None, encoded.body, encoded.digest)
     return ResolvedMedia(item, encoded.header)
 
@@ -238,7 +239,7 @@ async def _read_remote(context: RequestContext, source: MediaSource, needs: Need
 async def _read_remote_image(
     context: RequestContext, source: MediaSource, needs: Needs
 ) -> ResolvedMedia:
-    """Return the image at a URL, from the memo if its host answers 304 Not Modified."""
+    """Return the image at a URL, from the memo if the host answers 304 Not Modified."""
     image = _RemoteImage(context, source, needs)
     # The memo stores pixels by the digest of the image's file.
     algorithm = "blake3" if context.pixels else context.algorithm
@@ -246,14 +247,14 @@ async def _read_remote_image(
 
 
 class _RemoteImage:
-    """The image at a URL, held as a whole: some formats have their orientation after the pixels."""
+    """The image at a URL, held whole: some formats state the orientation after the pixels."""
 
     def __init__(self, context: RequestContext, source: MediaSource, needs: Needs) -> None:
         self._context, self._modality, self._needs = context, source.modality, needs
         self._content = bytearray()
 
     async def recall(self, fetched: Fetched, /) -> ResolvedMedia | None:
-        """Return the image that the URL had at its last fetch, if the memo still has all of it."""
+        """Return the image of the URL's last fetch, if the memo still has all its parts."""
         context, digest = self._context, fetched.digest
         header = await context.memo.header(context.space, digest)
         if header is None:
@@ -265,12 +266,12 @@ class _RemoteImage:
         naming, name = self._needs.naming, None
         if naming is not None and header.is_rgb is not None:
             name = context.memo.engine_name(digest, naming)
-            if name is None:  # its content is needed for the name
+            if name is None:  # the name needs the content
                 return None
         return ResolvedMedia(item, header, engine_name=name)
 
     def expect(self, nbytes: int, /) -> None:
-        """Accept any length: the limit of fetches is checked before."""
+        """Accept any length, because the fetcher has checked the limit."""
 
     def take(self, piece: bytes, /) -> None:
         """Append the next piece."""

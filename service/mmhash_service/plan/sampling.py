@@ -1,7 +1,7 @@
 """The sampling parameters of a request, as a release of vLLM's render server returns them.
 
-vLLM reads the members by pydantic, so they are read here by the same types. It leaves out what is
-at its default, except for numbers that are compared by identity there.
+vLLM reads the members with pydantic, so this module uses the same types. vLLM omits members at
+their defaults, except for numbers that it compares by identity.
 """
 
 import math
@@ -33,7 +33,7 @@ _DEFAULTS: dict[str, float] = {
 }
 _PENALTIES = frozenset({"presence_penalty", "frequency_penalty"})
 
-# The members of a chat that those of other forms become; others of theirs do not count.
+# The members of other forms that have a counterpart in a chat. No other members count.
 _COPIED = (
     *("model", "temperature", "top_p", "top_k", "stream", "watermarking", "cache_salt"),
     *("kv_transfer_params", "ec_transfer_params", "vllm_xargs", "mm_payload", "return_mm_kwargs"),
@@ -48,16 +48,16 @@ _RENAMED = {"max_output_tokens": "max_tokens", "stop_sequences": "stop"}
 
 
 class Release(NamedTuple):
-    """What one release's answers do not share with those of others."""
+    """What distinguishes the answers of a release from those of other releases."""
 
     answer: dict[str, Any]
-    """Members of an answer, all at their defaults."""
+    """Extra members of an answer, at their defaults."""
     features: dict[str, Any]
-    """Members of its features."""
+    """Extra members of the answer's features."""
     watermarking: tuple[bool | None, ...]
-    """The values that it leaves out."""
+    """The values that the release omits."""
     defaults: frozenset[str]
-    """The members of generation_config.json that count."""
+    """The members of generation_config.json that the release reads."""
 
 
 _OLDER = Release(
@@ -83,7 +83,7 @@ _0_32 = Release(
     defaults=_0_30.defaults | _PENALTIES,
 )
 RELEASES: Mapping[str, Release] = {"0.28.0": _OLDER, "0.30.0": _0_30, "0.32.0": _0_32}
-"""The releases whose answers have been compared with these."""
+"""The releases that this server was compared with."""
 
 
 class SamplingError(ValueError):
@@ -95,14 +95,14 @@ class SamplingError(ValueError):
 
 
 class StreamOptions(BaseModel):
-    """What a stream is to have."""
+    """The options of a stream."""
 
     include_usage: bool | None = False
     continuous_usage_stats: bool | None = False
 
 
 class Sampling(BaseModel):
-    """The members of a chat or completion that its prompt does not depend on."""
+    """The members of a chat or completion that do not affect its prompt."""
 
     model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
     no_extra_args: ClassVar[dict[str, Any] | None] = None
@@ -143,10 +143,11 @@ class Sampling(BaseModel):
     cache_salt: _Salt | None = None
     priority: _Int64 = 0
     request_id: str | None = None
-    # vLLM's default is "tensors". Routers send what their clients sent, and read no tensors.
+    # vLLM's default is "tensors", but routers, which forward their clients' requests, read no
+    # tensors.
     mm_payload: Literal["tensors", "none"] = "none"
     return_mm_kwargs: bool | None = None
-    # Not answered as vLLM does, so refused by name.
+    # This server cannot answer these as vLLM does, so it refuses them by name.
     use_beam_search: bool = False
     return_token_offsets: bool | None = None
     return_assistant_tokens_mask: bool | None = None
@@ -170,8 +171,8 @@ class Sampling(BaseModel):
         return self.output_logprobs
 
     def refuse_unknown(self, *, has_media: bool) -> None:
-        """Raise SamplingError for what is answered by vLLM only."""
-        if self.use_beam_search:  # by vLLM's too
+        """Raise SamplingError for anything that only vLLM can answer."""
+        if self.use_beam_search:  # vLLM refuses it too
             raise SamplingError("use_beam_search", "is not supported by the render endpoint")
         refused = {
             "return_token_offsets": self.return_token_offsets,
@@ -197,7 +198,7 @@ class Sampling(BaseModel):
     def params(
         self, max_tokens: int, defaults: Mapping[str, Any], release: Release
     ) -> dict[str, Any]:
-        """Return the parameters by the members, the model's defaults and the room for output."""
+        """Return the parameters, from the members, the model's defaults and the room for output."""
         values = {
             name: defaults.get(name, default) if (own := getattr(self, name)) is None else own
             for name, default in _DEFAULTS.items()
@@ -295,7 +296,7 @@ class Sampling(BaseModel):
 
 
 class ChatSampling(Sampling):
-    """Those of a chat."""
+    """The sampling members of a chat."""
 
     max_completion_tokens: int | None = None
     logprobs: bool | None = False
@@ -320,7 +321,7 @@ class ChatSampling(Sampling):
         return self.top_logprobs
 
     def refuse_unknown(self, *, has_media: bool) -> None:
-        """Raise SamplingError for what is answered by vLLM only, or refused by it."""
+        """Raise SamplingError for anything that vLLM refuses, or that only vLLM can answer."""
         super().refuse_unknown(has_media=has_media)
         if (self.top_logprobs or self.logprob_token_ids) and not self.logprobs:
             raise SamplingError("top_logprobs", "needs `logprobs` to be true.")
@@ -336,13 +337,13 @@ class ChatSampling(Sampling):
 
 
 class ResponsesSampling(ChatSampling):
-    """Those of a Responses request, by the names that they have in a chat."""
+    """The sampling members of a Responses request, under their names in a chat."""
 
     no_extra_args = {}
 
 
 class CompletionSampling(Sampling):
-    """Those of a completion."""
+    """The sampling members of a completion."""
 
     max_tokens: int | None = 16
     n: int = 1
@@ -356,7 +357,7 @@ class CompletionSampling(Sampling):
 
 
 def read_sampling(form: Form, members: Mapping[str, Any]) -> Sampling:
-    """Return those of a request; a wrong one is a SamplingError or pydantic's ValidationError."""
+    """Read the sampling members. Raise SamplingError or ValidationError for a wrong one."""
     if form == "completions":
         return CompletionSampling.model_validate(members)
     if form == "responses":

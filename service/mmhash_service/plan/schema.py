@@ -26,18 +26,19 @@ class BlockFields(BaseModel):
     block_algorithm: BlockAlgorithm | None = Field(
         default=None, description="vLLM's --prefix-caching-hash-algo; sha256 by default."
     )
-    seed: Text | None = Field(default=None, description="The PYTHONHASHSEED of vLLM.")
+    seed: Text | None = Field(default=None, description="vLLM's PYTHONHASHSEED.")
     lora: Text | None = Field(default=None, description="The name of a LoRA adapter.")
     lora_path: Text | None = Field(
-        default=None, description="The adapter's path, which vLLM binds from 0.31 on."
+        default=None,
+        description="The adapter's path, which counts in block keys from vLLM 0.31 on.",
     )
     lookahead: Annotated[int, Field(ge=0, le=1024)] | None = Field(
-        default=None, description="How many tokens after a block vLLM counts to it."
+        default=None, description="How many tokens after a block vLLM includes in its key."
     )
 
     @property
     def block_options(self) -> BlockOptions:
-        """The options as the library takes them."""
+        """Return the options in the library's form."""
         return cast("BlockOptions", self.model_dump(include=set(BlockFields.model_fields)))
 
 
@@ -47,7 +48,7 @@ class PlanQuery(BlockFields):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     model: Annotated[str, Field(max_length=MAX_MODEL_NAME)] = Field(
-        description="A name of the setting models."
+        description="A name in the setting models."
     )
     engine: EngineName = Field(description=ENGINE_NAME)
     path: RequestPath = None
@@ -64,7 +65,7 @@ class PlanQuery(BlockFields):
         "options.",
     )
     request: bool = Field(
-        default=False, description="Return the request with the hashes of its items too."
+        default=False, description="Also return the request with the hashes of its items."
     )
 
     def of_items(self) -> HashQuery:
