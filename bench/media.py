@@ -1,4 +1,4 @@
-"""Keys of a 20 MB video under a recipe: by source, and by decoded frames."""
+"""Keys of a 20 MB video under a recipe."""
 
 import mmap
 import random
@@ -43,11 +43,7 @@ def costs(film: bytes, long_film: bytes, matroska: bytes, path: Path) -> list[Ro
         "key of the bytes, mapped file": lambda: key_of_file(path),
         "by source, MP4 file, fps=2": lambda: mmhash.video(path, fps=2, threads=1),
     }
-    slow: dict[str, Call] = {
-        "by frames, fps=2": lambda: mmhash.video(film, fps=2, by="frames"),
-        "by frames, all": lambda: mmhash.video(film, by="frames"),
-    }
-    return compare(cpu_seconds(calls, rounds=81) | cpu_seconds(slow, rounds=1))
+    return compare(cpu_seconds(calls, rounds=81))
 
 
 def costs_with_sound(film: bytes, matroska: bytes) -> list[Row]:

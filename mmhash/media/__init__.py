@@ -1,4 +1,4 @@
-"""Keys of videos and audio clips under a recipe, by source or by decoded frames."""
+"""Keys of videos and audio clips under a recipe."""
 
 from mmhash.media.clips import AudioClip, VideoClip, audio, video
 from mmhash.media.container import AudioIndex, VideoIndex

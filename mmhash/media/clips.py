@@ -4,15 +4,12 @@ import mmap
 from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from mmhash.arguments import check_choice
 from mmhash.digest import Digest
 from mmhash.errors import InputTypeError, InputValueError
-from mmhash.framing import frame
-from mmhash.hashing import digest, key
+from mmhash.hashing import key
 from mmhash.media.container import Buffer, read_audio_index, read_video_index
-from mmhash.media.frames import decode_audio, decode_video
 from mmhash.media.recipe import (
     AudioRecipe,
     Rational,
@@ -22,11 +19,9 @@ from mmhash.media.recipe import (
     select_audio,
     select_video,
 )
-from mmhash.media.windows import WindowHasher
 from mmhash.view import bytes_of
 
 Source = Buffer | str | PathLike[str]
-By = Literal["source", "frames"]
 
 
 class VideoClip(NamedTuple):
@@ -34,8 +29,6 @@ class VideoClip(NamedTuple):
 
     key: Digest
     recipe: VideoRecipe
-    frames: list[Digest]
-    """The key of each selected frame, if the frames were decoded."""
 
 
 class AudioClip(NamedTuple):
@@ -43,8 +36,6 @@ class AudioClip(NamedTuple):
 
     key: Digest
     recipe: AudioRecipe
-    windows: list[Digest]
-    """The key of each window, if the samples were decoded; the last window may be shorter."""
 
 
 def video(
@@ -55,15 +46,14 @@ def video(
     indices: Iterable[int] | None = None,
     max_frames: int | None = None,
     size: Size | None = None,
-    by: By = "source",
     algorithm: str = "blake3",
     tenant: bytes | None = None,
     threads: int | None = None,
 ) -> VideoClip:
     """Return the key of a video, as bytes or a path, under the recipe of the other arguments.
 
-    By source, the key covers the file's bytes and the recipe, and nothing is decoded. By frames,
-    the key covers the list of decoded RGB frames: files with equal frames have equal keys.
+    The key covers the file's bytes and the recipe, and nothing is decoded. If you have decoded the
+    frames yourself, `key()` of their list covers their content.
 
     Args:
         source: The file's bytes, or its path.
@@ -72,12 +62,10 @@ def video(
         indices: Instead, the numbers of the frames, ascending.
         max_frames: A longer selection becomes `count=max_frames`.
         size: The width and height to which frames are scaled.
-        by: `"source"` or `"frames"`.
         algorithm: The algorithm of the digest in the key.
         tenant: 32 secret bytes, as in `key()`.
         threads: The number of threads that hash the source; all cores by default.
     """
-    check_choice("by", by, "source", "frames")
     data = _open_source(source)
     recipe = select_video(
         read_video_index(data),
@@ -87,13 +75,8 @@ def video(
         max_frames=max_frames,
         size=size,
     )
-    if by == "source":
-        whole = key(data, algorithm=algorithm, tenant=tenant, threads=threads)
-        return VideoClip(recipe_key(whole, recipe), recipe, [])
-    frames = [
-        key(picture, algorithm=algorithm, tenant=tenant) for picture in decode_video(data, recipe)
-    ]
-    return VideoClip(_list_key(frames, algorithm, tenant), recipe, frames)
+    whole = key(data, algorithm=algorithm, tenant=tenant, threads=threads)
+    return VideoClip(recipe_key(whole, recipe), recipe)
 
 
 def audio(
@@ -104,15 +87,11 @@ def audio(
     start: Rational = 0,
     stop: Rational | None = None,
     window: Rational | None = None,
-    by: By = "source",
     algorithm: str = "blake3",
     tenant: bytes | None = None,
     threads: int | None = None,
 ) -> AudioClip:
     """Return the key of an audio clip, as bytes or a path, under the recipe of the arguments.
-
-    By frames, the key covers the list of windows. Each window is a float32 tensor of samples by
-    channels.
 
     Args:
         source: The file's bytes, or its path.
@@ -121,12 +100,10 @@ def audio(
         start: The seconds at which the clip begins.
         stop: The seconds at which it ends; by default the source's end.
         window: The seconds of a window; by default the clip is one.
-        by: `"source"` or `"frames"`.
         algorithm: The algorithm of the digest in the key.
         tenant: 32 secret bytes, as in `key()`.
         threads: The number of threads that hash the source; all cores by default.
     """
-    check_choice("by", by, "source", "frames")
     data = _open_source(source)
     recipe = select_audio(
         read_audio_index(data),
@@ -136,23 +113,8 @@ def audio(
         stop=stop,
         window=window,
     )
-    if by == "source":
-        whole = key(data, algorithm=algorithm, tenant=tenant, threads=threads)
-        return AudioClip(recipe_key(whole, recipe), recipe, [])
-    hasher = WindowHasher(recipe.window, algorithm)
-    for samples in decode_audio(data, recipe):
-        hasher.append(samples)
-    windows = [
-        frame("tensor", "float32", shape, content, tenant=tenant)
-        for content, shape in hasher.contents()
-    ]
-    return AudioClip(_list_key(windows, algorithm, tenant), recipe, windows)
-
-
-def _list_key(keys: list[Digest], algorithm: str, tenant: bytes | None) -> Digest:
-    """Return the key of the list whose items have these keys (section 5.4 of the spec)."""
-    content = digest(b"".join(one.bytes for one in keys), algorithm=algorithm)
-    return frame("list", "", (len(keys),), content, tenant=tenant)
+    whole = key(data, algorithm=algorithm, tenant=tenant, threads=threads)
+    return AudioClip(recipe_key(whole, recipe), recipe)
 
 
 def _open_source(source: Source) -> Buffer:

@@ -33,8 +33,8 @@ _OPTIONS = {
     "protocol_whitelist": "none",
     "max_streams": MAX_STREAMS,
     "fpsprobesize": "0",
+    "codec_whitelist": "none",
 }
-_NO_DECODER = {"codec_whitelist": "none"}
 # For a time that a decoder would know, FFmpeg reads 40 packets of Matroska, which takes longer than
 # everything else. A frame rate that no header declares needs these packets.
 _ONE_PACKET = {"max_ts_probe": "0"}
@@ -44,9 +44,7 @@ _MAX_BOXES = 10_000
 
 
 @contextmanager
-def open_container(
-    source: Buffer, *, decoders: bool = False, packets: bool = True
-) -> Iterator[Any]:
+def open_container(source: Buffer, *, packets: bool = True) -> Iterator[Any]:
     """Open a container; convert FFmpeg's errors to `InputValueError`."""
     try:
         import av  # noqa: PLC0415  (an extra)
@@ -54,7 +52,7 @@ def open_container(
         raise InputError("videos and audio clips need PyAV: install mmhash-keys[media]") from error
     file = source if isinstance(source, mmap.mmap) else BytesIO(source)
     file.seek(0)
-    options = _OPTIONS | ({} if decoders else _NO_DECODER) | ({} if packets else _ONE_PACKET)
+    options = _OPTIONS | ({} if packets else _ONE_PACKET)
     try:
         with av.open(file, container_options=options) as container:
             yield container

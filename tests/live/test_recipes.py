@@ -1,13 +1,13 @@
 """A running vLLM reuses a video by its key under a recipe, however its frames were asked for."""
 
 import secrets
+from io import BytesIO
 from typing import Any
 
-from PIL import Image
+import av
 
 import mmhash
 from mmhash.engines import vllm
-from mmhash.media.frames import decode_video
 from tests.live import prompts
 from tests.live.engines import Engine, only
 from tests.live.prompts import Media
@@ -17,7 +17,9 @@ from tests.support.clips import make_video
 def _ask(engine: Engine, film: bytes, text: str, **recipe: Any) -> tuple[int, int]:
     """Send the frames of a recipe under its key; return the prompt's tokens and those cached."""
     clip = mmhash.video(film, size=(224, 224), **recipe)
-    frames = tuple(map(Image.fromarray, decode_video(film, clip.recipe)))
+    with av.open(BytesIO(film)) as container:
+        pictures = [picture.to_image() for picture in container.decode(video=0)]
+    frames = tuple(pictures[index].resize((224, 224)) for index in clip.recipe.indices)
     part = prompts.part(Media("video", clip.key, frames), vllm.uuid(clip.key))
     message = {"role": "user", "content": [part, {"type": "text", "text": text}]}
     answer = engine.chat({"messages": [message], "return_token_ids": True})
