@@ -1,4 +1,4 @@
-"""`POST …/render` and `/tokenize`: a prompt as `vllm launch render` answers it, without tensors."""
+"""`POST …/render` and `/tokenize`: answer as `vllm launch render` does, without tensors."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -43,15 +43,15 @@ router = APIRouter()
 
 _OPENAPI = json_body(None)
 
-# The base64 of a longer body is found and decoded in a thread, as in the gateway.
+# Find and decode the base64 of longer bodies in a thread, as in the gateway.
 _INLINE_MAX = 1 << 20
 
-# What an answer's request_id begins with. A Responses request has its own.
+# The prefix of an answer's request_id. Responses requests have their own.
 _PREFIXES = {"chat": "chatcmpl-", "messages": "chatcmpl-", "completions": "cmpl-"}
 
 
 class RenderRefusal(Exception):  # noqa: N818  (an answer)
-    """A request that is answered by an error as vLLM spells it."""
+    """A request gets an error in vLLM's words."""
 
     def __init__(self, status: int, message: str, parameter: str | None = None) -> None:
         self.status, self.parameter = status, parameter
@@ -59,7 +59,7 @@ class RenderRefusal(Exception):  # noqa: N818  (an answer)
 
 
 class _Call(NamedTuple):
-    """A request to render, and what answers it."""
+    """A request to render, and what is needed to answer it."""
 
     context: RequestContext
     settings: Settings
@@ -70,12 +70,12 @@ class _Call(NamedTuple):
 
     @property
     def release(self) -> Release:
-        """What the release answers beside the others."""
+        """The release's peculiarities in an answer."""
         return RELEASES[self.settings.render_version]
 
     @property
     def max_model_len(self) -> int:
-        """The most tokens of a prompt and its output."""
+        """The largest number of tokens of a prompt and its output."""
         own = self.settings.render_max_model_len
         return self.model.max_model_len if own is None else own
 
@@ -85,8 +85,8 @@ class _Call(NamedTuple):
         return self.settings.render_model_id or str(self.settings.models[self.name].path)
 
     async def plan(self, document: Document) -> Plan:
-        """Return the plan of a request, whose images have the engine's own names."""
-        # No prompt has a block of this size: the names of blocks are not asked for.
+        """Plan a request, with the engine's own names of its images."""
+        # No prompt fills a block of this size, so no block is named.
         name = self.context.engines[0].name
         engine = EngineSpec(name, MAX_TOKENS, model_id=self.model_id)
         routed = RoutedRequest(document.text, document, is_light=self.is_light)
@@ -96,9 +96,9 @@ class _Call(NamedTuple):
         return planned.plan
 
     async def render(self, document: Document) -> Any:
-        """Return a request as `GenerateRequest` has it; completions are a list of these."""
+        """Return a `GenerateRequest`, or a list of them for completions."""
         if document.form == "chat" and document.members.get("messages") == []:
-            raise RenderRefusal(400, "messages has at least one message")
+            raise RenderRefusal(400, "messages must have at least one message")
         sampling = _read_sampling(document)
         plan = await self.plan(document)
         sampling.refuse_unknown(has_media=bool(plan.items))
@@ -131,7 +131,7 @@ class _Call(NamedTuple):
         return answers if document.form == "completions" else answers[0]
 
     def _params(self, sampling: Sampling, count: int) -> dict[str, Any]:
-        """Return the sampling parameters of a prompt of so many tokens."""
+        """Return the sampling parameters for a prompt of `count` tokens."""
         room = self.max_model_len - count
         if room < 0:
             message = (
@@ -156,7 +156,7 @@ class _Call(NamedTuple):
 @router.post("/v1/messages/render", openapi_extra=_OPENAPI, response_model=None)
 @router.post("/v1/responses/render", openapi_extra=_OPENAPI, response_model=None)
 async def render(request: Request) -> Response:
-    """Return a prompt's token ids, the engine's names of its images, and where they are in it."""
+    """Return a prompt's token ids, and the engine's names and places of its images."""
     path = request.scope["path"].removesuffix("/render")
     return await _answer(request, path, _Call.render)
 
@@ -186,7 +186,7 @@ async def _tokenize(call: _Call, document: Document) -> Any:
 
 
 def _features(plan: Plan, model_id: str) -> dict[str, Any] | None:
-    """Return the names and places of the items by modality; None if there are none."""
+    """Return the names and places of the items by modality, or None without items."""
     hashes: dict[str, list[str]] = {}
     places: dict[str, list[dict[str, int]]] = {}
     for name, item in zip(_names(plan, model_id), plan.items, strict=True):
@@ -203,7 +203,7 @@ def _features(plan: Plan, model_id: str) -> dict[str, Any] | None:
 
 
 def _names(plan: Plan, model_id: str) -> list[str]:
-    """Return vLLM's identifiers of the items: a caller's uuid comes before the file's name."""
+    """Return vLLM's identifiers of the items. A caller's uuid overrides the file's name."""
     request = plan.annotated
     options: Mapping[str, Any] = {
         "model_id": model_id,
@@ -230,7 +230,7 @@ def _names(plan: Plan, model_id: str) -> list[str]:
     return names
 
 
-@cache  # a model's defaults are those of its files at the first request
+@cache  # the defaults are read at a model's first request
 def _generation_defaults(directory: Path, version: str) -> dict[str, Any]:
     """Return the sampling defaults of a model's generation_config.json."""
     path = directory / "generation_config.json"
@@ -278,7 +278,7 @@ async def _answer(
 
 
 def _model_name(resources: Resources, document: Document) -> str:
-    """Return the name of the requested model; without one it is the only model."""
+    """Return the name of the requested model, by default the only model."""
     names = resources.models.names
     name = document.model or (names[0] if len(names) == 1 else "")
     if name not in names:
@@ -300,7 +300,7 @@ def _read_sampling(document: Document) -> Sampling:
 def _error_of(problem: Problem) -> Response:
     spec = PROBLEMS[problem.name]
     message = " ".join(filter(None, [spec.detail, problem.reason]))
-    # What only this server cannot do is no error of the request.
+    # If only this server lacks a feature, the request is not wrong.
     statuses = {"unplannable-prompt": 501, "unplannable-item": 501, "invalid-json": 400}
     return _error(statuses.get(problem.name, spec.status), message)
 

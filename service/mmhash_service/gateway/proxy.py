@@ -1,7 +1,8 @@
-"""The proxy: a request to the best worker, and its response back as it arrives.
+"""The proxy sends a request to the best worker, and returns the response as it arrives.
 
-Retries end with the first byte of a response's body. A worker that cannot be reached has seen
-nothing, so every other one is tried; after a connection that was lost later, one other worker is.
+Retries end with the first byte of a response's body. If a worker cannot be reached, the proxy tries
+every other worker, because this one has seen nothing. If the connection breaks later, the proxy
+tries one other worker.
 """
 
 import asyncio
@@ -35,7 +36,7 @@ from mmhash_service.problems.problem import Problem
 from mmhash_service.telemetry import ROUTE, metrics, tracing
 from mmhash_service.telemetry.tracing import ID_HEADER, request_id
 
-# Paths that the access log and the metrics name; all others are "other".
+# The paths that the access log and metrics name. Any other path is "other".
 KNOWN_PATHS = frozenset(PATHS) | {
     "/detokenize",
     "/tokenize",
@@ -45,14 +46,14 @@ KNOWN_PATHS = frozenset(PATHS) | {
     "/v1/score",
 }
 
-# The body, its text without callers' hashes, and the text with the gateway's.
+# A body is held three times: as received, without callers' hashes, and with the gateway's.
 _COPIES = 3
 
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "TRACE"})
 
 
 class Proxy:
-    """The ASGI application behind all paths that the gateway does not answer itself."""
+    """The ASGI application for all paths that the gateway does not answer itself."""
 
     def __init__(
         self,
@@ -68,16 +69,16 @@ class Proxy:
         self._timeout_s = gateway.worker_timeout_s
         self._patience_s = 2 * gateway.health_timeout_s
         self._names_route = gateway.route_header
-        # A key of the gateway is no business of the workers.
+        # Workers do not need to know a client's key of the gateway.
         self._authorization = gateway.authorization
         self._keeps_authorization = not self._authorization and not settings.api_key_digests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward one request."""
         request = Request(scope, receive)
-        resolve_tenant(request, self._resources.settings)  # refused here, not by the worker
-        # Clients remove such segments; behind a worker's URL with a path they would lead out of it,
-        # and so would the target `*`.
+        resolve_tenant(request, self._resources.settings)  # refuse here, not at the worker
+        # Clients remove such segments. Appended to a worker's URL with a path, they would lead out
+        # of that path, and so would the target `*`.
         path = scope["path"]
         if not path.startswith("/") or ".." in path.split("/"):
             raise Problem("not-found")
@@ -100,7 +101,7 @@ class Proxy:
                     exchange.end(is_computed=is_computed, is_complete=is_complete)
 
     async def _read(self, request: Request, held: Admission, *, is_prompt: bool) -> RoutedRequest:
-        """Return the request, without the hashes and peers that a caller may not name."""
+        """Read the request, and remove the hashes and peers that callers may not name."""
         pieces: list[bytes] = []
 
         def take(piece: bytes | memoryview) -> None:
@@ -114,7 +115,7 @@ class Proxy:
         return await read_request(body, content_type, path, self._work, is_prompt=is_prompt)
 
     async def _send(self, scope: Scope, routing: Routing) -> tuple[Exchange, Connection]:
-        """Send the request to the workers in turn, until one begins to respond."""
+        """Send the request to one worker after another, until a worker begins to respond."""
         method = scope["method"].encode()
         target = scope["raw_path"]
         if scope["query_string"]:
@@ -140,7 +141,8 @@ class Proxy:
             exchange = Exchange(self._fleet, decision, worker)
             try:
                 with exchange.computing():
-                    # A prompt is computed, and its queue is as long, until its first token.
+                    # A prompt counts as being computed, and lengthens the queue, until its first
+                    # token.
                     connection = await worker.send(
                         method, head, [body], self._timeout_s, until_body=routing.is_prompt
                     )
@@ -152,7 +154,7 @@ class Proxy:
                     raise Problem("worker-failed") from error
                 has_failed |= isinstance(error, BrokenError)
                 last_failure = "broken" if isinstance(error, BrokenError) else "unreachable"
-                # Healthy workers are tried all, others as long as the client may wait.
+                # Try every healthy worker, and unhealthy ones for as long as the client may wait.
                 until = min(until, time.monotonic() + self._patience_s)
                 continue
             exchange.answer(connection.status)
@@ -161,9 +163,9 @@ class Proxy:
     async def _respond(
         self, exchange: Exchange, connection: Connection, watch: "_ClientWatch", send: Send
     ) -> bool:
-        """Forward the response, and return whether it is complete.
+        """Forward the response. Return True if it is complete.
 
-        One that breaks is not completed, so that the client notices.
+        A broken response stays incomplete on the client's side too, so the client notices.
         """
         headers = for_client(connection.headers)
         if self._names_route:
@@ -191,9 +193,9 @@ class Proxy:
 
 
 class _ClientWatch:
-    """Cancels the task if the client disconnects, and with it the request to the worker.
+    """Cancels the task, and so the worker's request, if the client disconnects.
 
-    Without the server's extension it is not noticed: `receive` would need a task of its own.
+    This needs the server's extension: `receive` would need a task of its own.
     """
 
     def __init__(self, scope: Scope) -> None:
@@ -212,7 +214,7 @@ class _ClientWatch:
             self._task.cancel()
 
     def stop(self) -> None:
-        """Stop watching: a client may disconnect when it has the response."""
+        """Stop watching. A client may disconnect once it has the response."""
         self._watch(None)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:

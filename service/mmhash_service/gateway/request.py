@@ -1,4 +1,4 @@
-"""A request on its way to a worker: read once, and planned for the engine of some workers."""
+"""A request on its way to a worker, read once and planned for each engine of the fleet."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -49,19 +49,19 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# The event loop decodes and hashes the base64 of a body of this length in a millisecond or two; a
-# longer body is read in a thread.
+# The event loop decodes and hashes the base64 of bodies up to this length. A thread reads longer
+# bodies.
 _INLINE_MAX = 1 << 20
 
-# Beside its base64, the event loop reads a text of this length, or a longer one of few values: a
-# job in a thread takes longer. The worst has 4000 objects beside a hash.
+# Apart from base64, the event loop reads a text up to this length, or a longer text with few
+# values, because handing it to a thread would take longer.
 _SHORT_MAX = 32 << 10
 _LIGHT_MAX = 192 << 10
 _LIGHT_SIGNS = 4096
 
 
 class RoutedRequest:
-    """A request without callers' hashes, opened if it has a prompt."""
+    """A request without callers' hashes. It is opened if it has a prompt."""
 
     def __init__(
         self, text: bytes, document: Document | Problem | None = None, *, is_light: bool
@@ -71,19 +71,19 @@ class RoutedRequest:
         self.is_light = is_light
         """True if the event loop can read the request."""
         self.media: defaultdict[Needs, Resolved] = defaultdict(dict)
-        """The media that have been read, for each of the needs."""
+        """The media read so far, by needs."""
 
     async def run(
         self, work: ThreadPool, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Call a function of the request: on the event loop if it is light, or in a thread."""
+        """Call a function: on the event loop if the request is light, otherwise in a thread."""
         if self.is_light:
             return function(*args, **kwargs)
         return await work.run(function, *args, **kwargs)
 
     @property
     def document(self) -> Document:
-        """The opened request; a Problem says why it cannot be read."""
+        """The opened request. Raises a Problem if it cannot be read."""
         if self._document is None:
             raise Problem("unplannable-prompt")
         if isinstance(self._document, Problem):
@@ -99,14 +99,14 @@ class RoutedRequest:
     async def resolve(
         self, context: RequestContext, sources: Sequence[MediaSource], needs: Needs
     ) -> Resolved:
-        """Return media of the request, read once for all engines with these needs."""
+        """Read the media of the request, once for all engines with these needs."""
         known = self.media[needs]
         known |= await resolve(context, [one for one in sources if one not in known], needs)
         return known
 
 
 def body_limit(request: Request, settings: Settings) -> int:
-    """Return the bytes that a body may have: engines read one without a type as JSON too."""
+    """Return the largest body, in bytes. Engines read a body without a type as JSON too."""
     content_type = header_of(request.scope["headers"], b"content-type") or ""
     is_json = not content_type or "json" in content_type.lower()
     is_json |= request.scope["path"] in PATHS
@@ -114,7 +114,7 @@ def body_limit(request: Request, settings: Settings) -> int:
 
 
 def has_prompt(request: Request) -> bool:
-    """Return True for a request that an engine computes."""
+    """Return True if an engine computes a prompt for this request."""
     path = request.scope["path"]
     return request.method == "POST" and path in PATHS and path not in COUNTING_PATHS
 
@@ -122,7 +122,7 @@ def has_prompt(request: Request) -> bool:
 async def read_request(
     body: bytes, content_type: str, path: str | None, work: ThreadPool, *, is_prompt: bool
 ) -> RoutedRequest:
-    """Return a request for a path; one without a path has the form that its members show."""
+    """Read a request for a path. Without a path, guess the form from the members."""
     is_short = len(body) <= _INLINE_MAX
     short = ShortText(body) if is_short else await work.run(ShortText, body)
     light = is_short and is_light(short.text)
@@ -135,7 +135,7 @@ def _read(
 ) -> RoutedRequest:
     try:
         check_form(short.whole, content_type)
-        # No member that is removed has its name or its value in the base64 of a data: URL.
+        # The base64 of a data: URL cannot hide the name or value of a member to remove.
         pieces = strip_unverified_hashes(
             short.text, lambda _tags: frozenset(), refuse=False, path=path
         )
@@ -147,31 +147,31 @@ def _read(
         return RoutedRequest(short.whole, is_light=light)
     try:
         document: Document | Problem = open_document(short, path)
-    except Problem as problem:  # the worker may well answer it
+    except Problem as problem:  # the worker may still answer
         document = problem
     return RoutedRequest(short.whole, document, is_light=light)
 
 
 def is_light(text: bytes) -> bool:
-    """Return True if a text is searched and parsed in a few milliseconds: it has few values."""
+    """Return True if a text has so few values that searching and parsing it is fast."""
     if not _SHORT_MAX < len(text) <= _LIGHT_MAX:
         return len(text) <= _SHORT_MAX
     signs = np.frombuffer(text, np.uint8)  # faster than count()
-    # Each member has a name in quotes, and each other value but the first a comma before it.
+    # Every member has a name in quotes, and every other value except the first follows a comma.
     return sum(int(np.count_nonzero(signs == sign)) for sign in b'",') <= _LIGHT_SIGNS
 
 
-# A shorter text is planned in less time than a job in a thread costs. A tokenizer with an unknown
-# expression can take minutes.
+# Planning a shorter text takes less time than handing it to a thread, unless the tokenizer has an
+# unknown expression, which can take minutes.
 _SHORT_TEXT = 4 << 10
 
 
 FindMatches = Callable[[Sequence[int], int], Mapping[str, int]]
-"""Returns the leading tokens of a prompt that each worker has, by its blocks and their size."""
+"""Return how many leading tokens of a prompt each worker has, given the blocks and their size."""
 
 
 class Naming(NamedTuple):
-    """The engine and the adapter by which the blocks of a request are named."""
+    """The engine and the adapter that determine the names of a request's blocks."""
 
     engine: EngineSpec
     hashes: Literal["engine", "key"] = "engine"
@@ -180,7 +180,7 @@ class Naming(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """A plan, and the request with it."""
+    """A plan, and the request as planned."""
 
     plan: Plan
     text: bytes
@@ -191,12 +191,12 @@ class Planned(NamedTuple):
 
 
 def named_model(models: Models, name: str) -> "Model | None":
-    """Return the model that a request names, or None; a single one is that of all requests."""
+    """Return the model that a request names, or None. A single model serves all requests."""
     return models.get(_single(models) or name)
 
 
 def find_model(models: Models, name: str) -> "Model":
-    """Return the model that a request names; the problem `unknown-model` if there is none."""
+    """Return the model that a request names, or raise the problem `unknown-model`."""
     return models.find(_single(models) or name)
 
 
@@ -214,10 +214,10 @@ async def plan_for_workers(
     *,
     fetches: bool,
 ) -> Planned:
-    """Return the plan; a Problem says why there is none.
+    """Return the plan, or raise a Problem with the reason why there is none.
 
-    Media at URLs has no size unless it is fetched. A prompt is matched where it is planned: one of
-    120 000 blocks takes some milliseconds.
+    Media at URLs have no size unless they are fetched. The match runs where the plan runs, because
+    a prompt of many blocks takes milliseconds.
     """
     steps = _Steps(context, model, naming, request, find_matches, fetches=fetches)
     if request.is_light and model.has_known_expressions:
@@ -243,7 +243,7 @@ async def plan_for_workers(
 
 
 class _Steps:
-    """The steps of one plan, on the event loop or in threads."""
+    """The steps of a plan, on the event loop or in threads."""
 
     opened: OpenedPlan
     needs: Needs
@@ -276,12 +276,12 @@ class _Steps:
         self.media = self._request.media[self.needs]
 
     def open_and_begin(self) -> tuple[Found, Planned | None]:
-        """Read and plan a request in one job."""
+        """Read and plan the request in one job."""
         self.open()
         return self.begin()
 
     def begin(self) -> tuple[Found, Planned | None]:
-        """Read the media in the request, and plan it unless it is long or lacks something."""
+        """Read the media in the request. Plan the request unless it is long or lacks something."""
         context, opened = self._context, self.opened
         missing = [source for source in opened.sources if source not in self.media]
         found = read_inline(context, missing, self.needs)
@@ -294,10 +294,10 @@ class _Steps:
         return found, None
 
     def finish(self, known: Mapping[MediaSource, Media]) -> Planned:
-        """Plan the request with its media, and find who has its blocks."""
+        """Plan the request with its media, and find the workers that have its blocks."""
         opened, signer = self.opened, self._context.signer
         plan = plan_opened(opened, known, self._options)
-        # An engine that names files itself gets no hash, so there is nothing to vouch for.
+        # An engine that names files itself gets no hash, so there is nothing to sign.
         if signer is not None and plan.items and self._engine.server == "python":
             opened.request.set_tags(_tags(signer, plan, opened))
         block_size = self._engine.tokens_per_block
@@ -307,7 +307,7 @@ class _Steps:
         )
 
 
-@lru_cache(256)  # of few engines, tenants and adapters
+@lru_cache(256)  # engines, tenants and adapters are few
 def _plan_options(naming: Naming, tenant: bytes | None, *, is_signed: bool) -> PlanOptions:
     return complete(
         # Tags vouch for the hashes in a request.

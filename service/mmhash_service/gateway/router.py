@@ -1,4 +1,4 @@
-"""The decision of a request's worker: hashes, plan, match, rank."""
+"""Decide which worker gets a request: hash, plan, match, rank."""
 
 import logging
 import time
@@ -39,20 +39,19 @@ from mmhash_service.problems.problem import Problem
 from mmhash_service.resources import Resources
 from mmhash_service.telemetry import metrics
 
-# The load of a request that has a body and no plan, in tokens: a median prompt with an image.
+# The load, in tokens, of a request with a body but no plan: a median prompt with an image.
 UNPLANNED_TOKENS = 600
 
-# The blocks of a request that its worker is expected to hold, at most: more would take the event
-# loop longer, for each worker that is compared. Of tokens that are blocks of their
-# own (SGLang) it is a text of 30 kB.
+# The most blocks of a request to expect at its worker, to bound the event loop's time for each
+# compared worker. With blocks of one token (SGLang) they cover a text of 30 kB.
 _MAX_EXPECTED = 8192
 
-# In the log, of the reason for no plan: it may quote the request.
+# The longest reason in the log for a missing plan, because it may quote the request.
 _MAX_REASON = 300
 
 
 NO_PROMPT = "passes"
-"""How a request is routed that is no prompt."""
+"""How to route a request without a prompt."""
 
 
 class PlanSize(NamedTuple):
@@ -63,20 +62,20 @@ class PlanSize(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """A request as the workers of one engine get it."""
+    """A request as the workers of an engine receive it."""
 
     body: bytes
     how: str
-    """In the metrics: planned, or the reason for no plan."""
+    """For the metrics: planned, or the reason why there is no plan."""
     first_key: bytes = b""
     plan: PlanSize | None = None
     matched: Mapping[str, int] = MappingProxyType({})
     event_ids: Sequence[int] = ()
     block_size: int = 1
     unnamed: UnnamedBlocks = UnnamedBlocks()
-    """The blocks that events do not name, behind those of `event_ids`."""
+    """The blocks after `event_ids`, which events do not name."""
     reason: str = ""
-    """In the log: why the request has no plan."""
+    """For the log: why the request has no plan."""
 
     def candidate(self, worker: Worker, crowding: float) -> Candidate:
         """Return a worker as the policy sees it."""
@@ -85,7 +84,7 @@ class Prepared(NamedTuple):
         expected *= self.block_size
         named = len(self.event_ids) * self.block_size
         sent = worker.sent.count_tokens(self.unnamed)
-        # The name of an unnamed block covers those before, which no events of such a worker show.
+        # The name of an unnamed block covers all earlier blocks, of which some workers show none.
         if sent and (matched + expected == named or worker.described.events is None):
             expected = named + sent - matched
         return Candidate(
@@ -100,12 +99,12 @@ class Prepared(NamedTuple):
         )
 
     def unheld_blocks(self, ranked: Ranked) -> Sequence[int]:
-        """Return the first blocks that a worker does not hold."""
+        """Return the first blocks that the worker does not hold."""
         start = ranked.matched_tokens // self.block_size
         return self.event_ids[start : start + _MAX_EXPECTED]
 
     def block_after(self, tokens: int) -> bytes:
-        """Return the name of the block behind these tokens, or else of the last one."""
+        """Return the name of the block after these tokens, or of the last block."""
         if not self.event_ids:
             return b""
         last = len(self.event_ids) - 1
@@ -113,7 +112,7 @@ class Prepared(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """The workers that may get a request, best first, and the request as the best one gets it."""
+    """The workers that may get a request, best first, and the request prepared for the best."""
 
     workers: list[Ranked]
     best: Worker | None
@@ -121,7 +120,7 @@ class Decision(NamedTuple):
 
     @property
     def new_tokens(self) -> int:
-        """The tokens that the best worker has to compute for the request, by estimate."""
+        """The estimated number of tokens that the best worker has to compute for the request."""
         plan = self.prepared.plan
         if plan is None or not self.workers:
             return UNPLANNED_TOKENS if self.prepared.body else 0
@@ -132,8 +131,8 @@ class Decision(NamedTuple):
 
 logger = logging.getLogger(__name__)
 
-# The characters of an adapter's name and path: 200 kB take 0.2 s for the blocks of a prompt that is
-# planned on the event loop.
+# The most characters of an adapter's name and path, which every block of a prompt hashes on the
+# event loop.
 _MAX_ADAPTER = 8 << 10
 
 
@@ -146,7 +145,7 @@ class Router:
         self.policy = settings.policy
 
     async def requested_model(self, request: RoutedRequest, work: ThreadPool) -> str:
-        """Return the model that a request names, if the workers list different ones or adapters."""
+        """Return the requested model if the workers list different models or adapters."""
         models = self.fleet.models
         if models.is_one_list and not models.has_adapters:
             return ""
@@ -160,9 +159,9 @@ class Router:
         engine: EngineSpec,
         routed: RoutedRequest,
     ) -> Prepared:
-        """Plan a request and match it; without a plan it still gets the hashes of its media."""
+        """Plan a request and match it. Without a plan, still insert the hashes of its media."""
         how, reason = "policy", ""
-        context.admission.hold(2 * len(routed.text))  # its media, and the request written again
+        context.admission.hold(2 * len(routed.text))  # the media, and the rewritten request
         if self.policy == "longest-prefix":
             try:
                 return await self._plan(context, models, name, engine, routed)
@@ -204,7 +203,7 @@ class Router:
         )
 
     def _adapter(self, context: RequestContext, name: str, engine: EngineSpec) -> Adapter | None:
-        """Return the LoRA adapter that a request names, if it is one that names blocks."""
+        """Return the LoRA adapter that a request names, if the adapter counts in block names."""
         (requested,) = context.engines
         has_adapters = self.fleet.models.has_adapters
         if not (has_adapters and "lora" in requested.engine.prompt_fields(requested.version)):
@@ -213,7 +212,7 @@ class Router:
         if not found:
             return None
         adapter, *others = found
-        # The blocks have other names at each path, and each block hashes name and path.
+        # Names of blocks depend on the adapter's path, and every block hashes name and path.
         if others or len(name) + len(adapter.path) > _MAX_ADAPTER:
             raise Problem("unplannable-prompt")
         return adapter
@@ -233,7 +232,7 @@ class Router:
         urls, work, (requested,) = self._settings.media_urls, context.work, context.engines
         try:
             request = await routed.run(work, read_to_annotate, requested, routed.document)
-        except Problem:  # a request without places for hashes, such as a completion
+        except Problem:  # the request has no place for hashes, like a completion
             return Prepared(routed.text, how)
         places = places_to_fill(request, urls)
         if not places:
@@ -248,7 +247,7 @@ class Router:
         return Prepared(body, how, key, unnamed=UnnamedBlocks([key], UNPLANNED_TOKENS))
 
     def _names_itself(self, engine: EngineSpec, context: RequestContext) -> bool:
-        """Return True for workers that name media by their files, as plans do."""
+        """Return True if the workers name media by their files, as plans do."""
         if engine.server != "python":
             return True
         is_private = context.signer is not None or context.tenant_secret is not None
@@ -264,7 +263,7 @@ class Router:
         tried: Collection[Worker] = (),
         may_choose: Callable[[Worker], bool] | None = None,
     ) -> Decision:
-        """Return the decision for a request that is prepared for each engine of the fleet."""
+        """Rank the workers for a request that is prepared for every engine of the fleet."""
         first_key = next((one.first_key for one in prepared.values() if one.first_key), b"")
         crowding = self.fleet.crowding()
         candidates = [
@@ -289,7 +288,7 @@ class Router:
     def _new_block(
         self, candidates: list[Candidate], prepared: Mapping[EngineSpec | None, Prepared]
     ) -> bytes:
-        """Return the name of the first block that the workers which have most lack."""
+        """Return the name of the first block that even the workers with most of the prompt lack."""
         equal = most_reused(candidates)
         if not equal:
             return b""
@@ -298,10 +297,10 @@ class Router:
 
 
 class Routing:
-    """A request that is prepared once for each engine, and ranked anew for each worker it needs.
+    """A request, prepared once per engine and ranked anew for each attempt.
 
-    The fleet may change while the request is prepared, or waits for a response: workers join and
-    leave, or get another engine.
+    The fleet may change while the request is prepared or waits: workers join and leave, or change
+    their engine.
     """
 
     def __init__(
@@ -315,9 +314,9 @@ class Routing:
         is_counted: bool = True,
         may_choose: Callable[[Worker], bool] | None = None,
     ) -> None:
-        """Take a request; `may_choose` tells which workers may get it, if not all.
+        """Take a request. `may_choose` limits the workers.
 
-        The metrics count it unless nothing is sent.
+        The metrics count the request unless nothing is sent.
         """
         self._router = router
         self._resources = Resources.of(request)
@@ -331,7 +330,7 @@ class Routing:
         self.tried: set[Worker] = set()
 
     async def decide(self) -> Decision:
-        """Return the decision among the workers of this moment that were not tried."""
+        """Decide among the current workers that were not tried yet."""
         start = time.perf_counter()
         decision = await self._decide()
         if self._is_counted and not self.tried:
@@ -345,7 +344,7 @@ class Routing:
             model = await router.requested_model(self._routed, self._resources.work)
             engines = {worker.engine for worker in router.fleet.workers.values()}
             missing = engines - self._prepared.keys()
-            if not missing:  # nothing has changed since the fleet was read
+            if not missing:  # the fleet has not changed since
                 return router.rank_workers(self._prepared, model, self.tried, self._may_choose)
             for engine in missing:
                 self._prepared[engine] = await self._prepare(model, engine)
@@ -364,8 +363,8 @@ class Routing:
         except Problem as problem:
             return Prepared(routed.text, problem.name, reason=_reason(problem))
         except Exception:
-            # The worker may well answer a request that fails here.
-            logger.exception("a request cannot be prepared")
+            # The worker may still answer a request that fails here.
+            logger.exception("a request could not be prepared")
             return Prepared(routed.text, "internal-error")
 
 
@@ -374,6 +373,6 @@ def _reason(problem: Problem) -> str:
     return problem.reason or str(problem.__cause__ or "")[:_MAX_REASON]
 
 
-@cache  # the engines are those of the settings
+@cache  # the settings name only a few engines
 def _hash_query(engine: str, sign: bool) -> HashQuery:
     return HashQuery(engines=engine, sign=sign)

@@ -1,7 +1,7 @@
-"""The picker: a stream for each request of Envoy's, answered with the workers that may get it.
+"""The picker answers each of Envoy's requests, on a stream of its own, with the workers for it.
 
-The request is prepared and decided as the gateway does it, and counted for its worker until the
-stream ends. Envoy forwards it: retries, time-outs and connections to the workers are its own.
+The picker prepares and decides as the gateway does, and counts the request for its worker until the
+stream ends. Envoy forwards the request, with its own retries, time-outs and connections.
 """
 
 import asyncio
@@ -32,22 +32,22 @@ from mmhash_service.picker.messages import Changes
 from mmhash_service.problems.problem import Problem
 from mmhash_service.telemetry.tracing import id_of, request_id
 
-# The workers in an answer: the best one, and others for Envoy's retries.
+# How many workers an answer has: the best, and more for Envoy's retries.
 _MAX_ENDPOINTS = 4
 
-# The body, its text without callers' hashes, and the text with the picker's.
+# A body is held three times: as received, without callers' hashes, and with the picker's.
 _COPIES = 3
 
 _PEERS = frozenset(name.encode() for name in PEER_HEADERS)
 
 _TEST_SELECTION = "test-epp-endpoint-selection"
 
-# The modes in which Envoy sends the whole body before it forwards any of it.
+# The modes in which Envoy sends the whole body before forwarding any of it.
 _WHOLE = frozenset({envoy.BUFFERED, envoy.FULL_DUPLEX_STREAMED})
 
 
 class _GoneError(Exception):
-    """Envoy has ended the stream: with the response, or because the client left."""
+    """Envoy has ended the stream, with the response or because the client left."""
 
 
 class _Body(NamedTuple):
@@ -59,7 +59,7 @@ class Picker:
     """Answers the streams of one process."""
 
     def __init__(self, resources: GatewayResources, gateway: GatewaySettings) -> None:
-        self.state = State({"resources": resources})  # requests find the resources by it
+        self.state = State({"resources": resources})  # requests look up the resources here
         self._resources = resources
         self._fleet = resources.fleet
         self._authorization = gateway.authorization
@@ -68,21 +68,21 @@ class Picker:
         self._is_stopping = False
 
     def stop(self) -> None:
-        """End the streams that only wait for a response: Envoy forwards it without them."""
+        """End the streams that only wait for a response, which Envoy forwards without them."""
         self._is_stopping = True
         for task in list(self._waiting):
             if task is not None:
                 task.cancel()
 
     async def process(self, _requests: Any, stream: Any) -> None:
-        """Answer one stream, which is the context of a call of gRPC."""
+        """Answer a stream, which is the context of a gRPC call."""
         try:
             first = await _next(stream)
             if first.WhichOneof("request") != "request_headers":
                 await _refuse_order(stream)
             await self._process(stream, first)
         except (_GoneError, asyncio.CancelledError):
-            pass  # without an answer, Envoy goes on as it does without a picker
+            pass  # without an answer, Envoy continues as without a picker
         except Problem as problem:
             await stream.write(messages.refuse(response_to(problem)))
         finally:
@@ -110,7 +110,7 @@ class Picker:
     async def _pick(
         self, stream: Any, first: Any, held: Admission, computing: ExitStack
     ) -> Exchange:
-        """Answer a request, and return it with its worker, as which it counts from now on."""
+        """Answer a request, and return the exchange that counts it for its worker."""
         request = self._open(first)
         mode = first.protocol_config.request_body_mode
         has_body = mode in _WHOLE and not first.request_headers.end_of_stream
@@ -122,14 +122,14 @@ class Picker:
         if best is None:
             raise Problem("no-workers")
         workers = [self._fleet.workers[one.url] for one in decision.workers]
-        # Those of other engines would get a body that was prepared for the best one.
+        # Workers of other engines would get a body that was prepared for the best worker's engine.
         endpoints = [str(one.endpoint) for one in workers if one.engine == best.engine]
         exchange = Exchange(self._fleet, decision, best)
         computing.enter_context(exchange.computing())
         text = decision.prepared.body
         is_changed = text != body.text
         removed = self._removed(request)
-        if is_changed and body.has_trailers:  # chunked: a body with a length has no trailers
+        if is_changed and body.has_trailers:  # then chunked: only a chunked body has trailers
             removed.append(b"content-length")
             is_changed = False
         changes = Changes(
@@ -147,7 +147,7 @@ class Picker:
         return exchange
 
     def _open(self, first: Any) -> Request:
-        """Return a request whose headers have arrived, unless the gateway would refuse it."""
+        """Return the request of these headers, unless the gateway would refuse it."""
         headers = messages.read_headers(first.request_headers)
         pseudo = {name: value for name, value in headers if name.startswith(b":")}
         headers = [header for header in headers if header[0] not in pseudo]
@@ -172,7 +172,7 @@ class Picker:
         return request
 
     async def _read(self, stream: Any, request: Request, held: Admission, mode: int) -> _Body:
-        """Return the body, which Envoy sends whole before it forwards any of it."""
+        """Return the whole body, which Envoy sends before forwarding any of it."""
         settings = self._resources.settings
         limit = body_limit(request, settings)
         pieces: list[bytes] = []
@@ -221,21 +221,21 @@ class Picker:
         ).decide()  # fmt: skip
 
     def _test_selection(self, request: Request) -> frozenset[str] | None:
-        """Return the endpoints in the header of conformance tests, if the setting allows it."""
+        """Return the endpoints in the conformance tests' header, if the setting allows it."""
         text = request.headers.get(_TEST_SELECTION, "")
         if not (self._takes_test_selection and text):
             return None
         return frozenset(one.strip() for one in text.split(","))
 
     def _removed(self, request: Request) -> list[bytes]:
-        """Return the headers that a worker is not to get."""
+        """Return the headers that the worker must not get."""
         removed = [name for name, _ in request.scope["headers"] if name in _PEERS]
         if self._resources.settings.api_key_digests and not self._authorization:
             removed.append(b"authorization")
         return removed
 
     def _moved(self, exchange: Exchange, served: str) -> Exchange:
-        """Return a request that Envoy sent to another worker than the best one."""
+        """Return the exchange for the worker that Envoy chose instead of the best."""
         for worker in self._fleet.workers.values():
             if worker.endpoint == served:
                 return exchange.moved_to(worker)
@@ -251,11 +251,11 @@ async def _next(stream: Any) -> Any:
 
 async def _refuse_order(stream: Any) -> None:
     code = grpc.StatusCode.INVALID_ARGUMENT
-    await stream.abort(code, "a request has headers, then a body, then trailers")
+    await stream.abort(code, "a request must have headers, then a body, then trailers")
 
 
 async def _find(stream: Any, part: str) -> Any:
-    """Return the message with a part, and leave those before as they are."""
+    """Return the message with this part, and leave all earlier messages unchanged."""
     while True:
         message = await _next(stream)
         found = message.WhichOneof("request")

@@ -1,4 +1,4 @@
-"""A request from its text to its plan."""
+"""Take a request from its text to its plan."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -39,7 +39,7 @@ async def plan_request(
     query: PlanQuery,
     document: Document,
 ) -> dict[str, Any]:
-    """Return the answer of `POST /plan`, as values that JSON has."""
+    """Return the answer of `POST /plan` as JSON values."""
     (requested,) = context.engines
     opened = await context.work.run(open_to_plan, model, requested, document)
     for source in opened.sources:
@@ -54,7 +54,7 @@ async def plan_request(
 
 
 def open_to_plan(model: "Model", requested: RequestedEngine, document: Document) -> OpenedPlan:
-    """Read a request to plan; one that cannot be read is the problem `unplannable-prompt`."""
+    """Read a request to plan, or raise the problem `unplannable-prompt`."""
     require(requested.engine, "annotate")
     try:
         return open_plan(model, requested.engine, requested.version, document)
@@ -92,7 +92,7 @@ def _finish(
 def plan_opened(
     opened: OpenedPlan, known: Mapping[MediaSource, Media], options: PlanOptions
 ) -> Plan:
-    """Return the plan of a request with its media; a Problem says why there is none."""
+    """Return the plan of a request with its media, or raise a Problem with the reason."""
     try:
         return opened.plan(options, known)
     except (MMHashError, RecursionError) as error:
@@ -102,7 +102,7 @@ def plan_opened(
 def _item(
     planned: PlannedItem, resolved: ResolvedMedia, requested: RequestedEngine
 ) -> dict[str, Any]:
-    """Return an item of the response: as `/annotate` has it, and its place in the prompt."""
+    """Return an item of the response: the item as in `/annotate`, and its place in the prompt."""
     fields = dict(planned.fields)
     if requested.recipe is not None:
         fields["recipe"] = requested.recipe

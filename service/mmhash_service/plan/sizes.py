@@ -1,4 +1,4 @@
-"""The sizes of a request's items, and the tokens that the model's own processor has for them."""
+"""Measure a request's items, and ask the model's own processor for their tokens."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -29,7 +29,7 @@ def unplanned(error: Exception) -> Problem:
 def measure(
     context: RequestContext, opened: OpenedPlan, media: Resolved
 ) -> dict[MediaSource, Media]:
-    """Return the media of a request, with the sizes that its engine sees."""
+    """Return the media of a request, with the sizes that the engine sees."""
     (requested,) = context.engines
     found = {}
     for source in opened.sources:
@@ -39,7 +39,7 @@ def measure(
 
 
 def questions_of(opened: OpenedPlan, known: Mapping[MediaSource, Media]) -> list[Question]:
-    """Return what the processor has to be asked: nothing if the sizes are known to the model."""
+    """Return the questions for the processor: none if the model knows the sizes."""
     if opened.model.files.model_processor is None or not known:
         return []
     try:
@@ -51,7 +51,7 @@ def questions_of(opened: OpenedPlan, known: Mapping[MediaSource, Media]) -> list
 async def ask_processor(
     context: RequestContext, opened: OpenedPlan, known: Mapping[MediaSource, Media]
 ) -> None:
-    """Have the model's processor count the tokens of new sizes; the memo answers first."""
+    """Let the model's processor count the tokens of sizes that the memo does not have."""
     processor = opened.model.files.model_processor
     questions = questions_of(opened, known)
     if processor is not None and questions:
@@ -74,12 +74,12 @@ async def _ask(context: RequestContext, processor: ModelProcessor, question: Que
 
 def _ask_and_learn(processor: ModelProcessor, question: Question) -> bytes:
     answer = processor.ask(question)
-    processor.learn(question, answer)  # what has no form is not stored for others
+    processor.learn(question, answer)  # checks it: never store a malformed answer
     return answer
 
 
 def _measured(requested: RequestedEngine, model_type: str, resolved: ResolvedMedia) -> Media:
-    if resolved.header is None:  # of a video or audio clip
+    if resolved.header is None:  # a video or an audio clip
         raise Problem("unplannable-item", reason="only the sizes of images are read")
     try:
         width, height = engine_size(
