@@ -27,9 +27,8 @@ class Server(NamedTuple):
 
     def cpu_s(self) -> float:
         """Return the seconds of CPU that the process has used."""
-        with open(f"/proc/{self.process.pid}/stat") as status:  # noqa: PTH123  (no file)
-            user, system = status.read().rpartition(")")[2].split()[11:13]
-        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+        # The kernel's clock of a process, as clock_getcpuclockid(3) names it: to the nanosecond.
+        return time.clock_gettime((~self.process.pid << 3) | 2)
 
 
 @contextmanager
