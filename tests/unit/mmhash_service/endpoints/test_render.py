@@ -106,6 +106,7 @@ def test_an_image_without_a_known_name_is_refused(client: httpx.Client) -> None:
         ({"temperature": "hot"}, 400, "body.temperature"),
         ({"max_tokens": 501}, 400, "max_tokens"),
         ({"model": "other"}, 404, "model"),
+        ({"messages": []}, 400, None),
         ({"chat_template": "{{ 1 }}"}, 501, None),
     ],
 )
