@@ -54,6 +54,10 @@ class ModelSource(BaseModel):
     path: Path
     unchecked: bool = False
     trust_remote_code: bool = False
+    model_id: str | None = None
+    """The workers' `--model`, which counts in vLLM's hashes of images: by default `path`."""
+    max_model_len: Annotated[int, Field(ge=1)] | None = None
+    """The workers' `--max-model-len`: by default what config.json allows."""
 
     @model_validator(mode="before")
     @classmethod
@@ -174,18 +178,7 @@ class Settings(SourcedSettings):
     models: dict[ModelName, ModelSource] = Field(
         default={},
         description="The models that `/plan` can plan for: name and directory, or an object "
-        "with `path`, `unchecked` and `trust_remote_code`.",
-    )
-    render_model_id: str | None = Field(
-        default=None,
-        description="vLLM's own name of the model, which counts in its hashes of images: the "
-        "value of its `--model`. By default the model's directory.",
-    )
-    render_max_model_len: int | None = Field(
-        default=None,
-        ge=1,
-        description="vLLM's `--max-model-len`, for `/render` and `/tokenize`. By default the "
-        "model's `max_position_embeddings`.",
+        "with `path`, `unchecked`, `trust_remote_code`, `model_id` and `max_model_len`.",
     )
     render_version: Literal["0.28.0", "0.30.0", "0.32.0"] = Field(
         default="0.32.0",

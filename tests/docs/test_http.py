@@ -34,8 +34,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     models.write("qwen2_vl", model)
     settings = {
         "tenants": {"acme": "11" * 32},
-        "models": {"tiny": str(model)},
-        "render_model_id": "tiny",
+        "models": {"tiny": {"path": str(model), "model_id": "tiny"}},
     }
     with serving(settings=settings) as service, service.new_client() as client:
         wait_for_ready(client)

@@ -270,9 +270,9 @@ def renderer(
 
 @pytest.fixture(scope="module")
 def ours(environment: Environment) -> Iterator[Service]:
+    source = {"path": str(environment.model("qwen2_vl")), "max_model_len": MAX_LEN}
     settings = {
-        "models": {"tiny": str(environment.model("qwen2_vl"))},
-        "render_max_model_len": str(MAX_LEN),
+        "models": {"tiny": source},
         "render_version": environment.release,
     }
     with serving(settings=settings) as service:

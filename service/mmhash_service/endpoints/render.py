@@ -76,13 +76,13 @@ class _Call(NamedTuple):
     @property
     def max_model_len(self) -> int:
         """The largest number of tokens of a prompt and its output."""
-        own = self.settings.render_max_model_len
-        return self.model.max_model_len if own is None else own
+        return self.settings.models[self.name].max_model_len or self.model.max_model_len
 
     @property
     def model_id(self) -> str:
         """The engine's own name of the model."""
-        return self.settings.render_model_id or str(self.settings.models[self.name].path)
+        source = self.settings.models[self.name]
+        return source.model_id or str(source.path)
 
     async def plan(self, document: Document) -> Plan:
         """Plan a request, with the engine's own names of its images."""

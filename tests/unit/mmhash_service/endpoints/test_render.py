@@ -23,7 +23,8 @@ CHAT = "/v1/chat/completions/render"
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     folder = tmp_path_factory.mktemp("models") / "tiny"
     models.write("qwen2_vl", folder)
-    settings = Settings(models={"tiny": folder}, render_model_id="Qwen", render_max_model_len=500)
+    source = {"path": folder, "model_id": "Qwen", "max_model_len": 500}
+    settings = Settings(models={"tiny": source})
     with in_process.running(create_app(settings)) as server:
         yield server.client
 
@@ -79,7 +80,8 @@ def test_a_responses_request_is_answered_as_its_chat(client: httpx.Client) -> No
 
 def test_each_release_has_its_own_members_and_names(tmp_path: Path) -> None:
     models.write("qwen2_vl", tmp_path)
-    settings = Settings(models={"tiny": tmp_path}, render_model_id="Qwen", render_version="0.28.0")
+    source = {"path": tmp_path, "model_id": "Qwen"}
+    settings = Settings(models={"tiny": source}, render_version="0.28.0")
     encoded, part = image()
     with in_process.running(create_app(settings)) as server:
         answer = server.client.post(CHAT, json=chat(part, watermarking=False)).json()
