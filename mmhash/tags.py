@@ -19,6 +19,10 @@ TAGS_MEMBER = "mmhash_tags"
 """The member of a request that holds the tags of its keys."""
 
 TAG_CONTEXT = "mmhash 2026-11-21 tag v1"
+TENANT_TAG_HEADER = b"x-mmhash-tenant-tag"
+"""The header of a request that vouches for the tenant in X-Mmhash-Tenant."""
+
+TENANT_CONTEXT = "mmhash 2026-11-24 tenant v1"
 SECRET_SIZE = 32
 
 _VERSION = b"\x01"
@@ -60,6 +64,11 @@ def sign_tag(
         raise InputValueError("expires must be seconds since 1970, of 64 bits")
     head = _VERSION + newest.id + expires.to_bytes(8, "little") + key.bytes
     return urlsafe_b64encode(head + _mac(newest, head, _audience(engine, tenant))).decode()
+
+
+def tenant_key(name: str) -> Digest:
+    """Return what a tag vouches for in the place of a key if it names a tenant."""
+    return Digest("blake3", blake3(name.encode(), derive_key_context=TENANT_CONTEXT).digest())
 
 
 def verify_tag(

@@ -17,7 +17,7 @@ from mmhash.digest import Digest
 from mmhash.engines.options import SGLANG_OPTIONS, options_text, with_options
 from mmhash.plugin import logger
 from mmhash.plugin.attempt import Attempt
-from mmhash.plugin.tags import Tags
+from mmhash.plugin.tags import Tags, TenantTags, tenant_secret
 
 _MANAGER = "sglang.srt.managers.tokenizer_manager.TokenizerManager"
 
@@ -69,7 +69,6 @@ class Plugin:
         self._features = features
         self._attempt = Attempt()
         self._tags = Tags("sglang")
-        self._name_features = name_features if "keys" in features else set_pad_values
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="mmhash")
         self._file_threads = ThreadPoolExecutor(_FILE_THREADS, thread_name_prefix="mmhash-files")
 
@@ -92,9 +91,14 @@ class Plugin:
     def announce(self, *_: Any) -> None:
         """Make the HTTP server answer `GET /mmhash`, which tells gateways who names pages."""
         server = sys.modules.get("sglang.srt.entrypoints.http_server")
-        if server is not None:  # an engine embedded in Python has no server
-            facts = {"version": mmhash.__version__, "features": sorted(self._features)}
-            server.app.get("/mmhash")(lambda: facts)
+        if server is None:  # an engine embedded in Python
+            return
+        features = {*self._features}
+        if self._tags.has_tenants:
+            features.add("tenants")
+            server.app.add_middleware(TenantTags, tags=self._tags)
+        facts = {"version": mmhash.__version__, "features": sorted(features)}
+        server.app.get("/mmhash")(lambda: facts)
 
     async def tokenize(
         self, original: Callable[[Any, Any], Awaitable[Any]], manager: Any, request: Any
@@ -104,7 +108,8 @@ class Plugin:
         if request.contains_mm_input():
             has_names = names or getattr(request, "mm_hashes", None)
             if "keys" in self._features and not has_names:
-                names = await self._run(self._file_threads, name_media, request) or {}
+                secret = tenant_secret.get()
+                names = await self._run(self._file_threads, name_media, request, secret) or {}
             request._mmhash_names = names
             self._wrap(manager.mm_processor)
         return await original(manager, request)
@@ -144,7 +149,7 @@ class Plugin:
             self._attempt.run(set_names, items, names)
             if "features" in self._features:
                 unnamed = [item for item in items if item.hash is None]
-                await self._run(self._threads, self._name_features, unnamed)
+                await self._run(self._threads, self._name_features, unnamed, tenant_secret.get())
             return result
 
         process.is_mmhash = True  # type: ignore[attr-defined]
@@ -158,7 +163,8 @@ class Plugin:
         SGLang hashes features that a caller has computed here, on the event loop.
         """
         unnamed = [item for item in items if _is_item(item) and item.hash is None]
-        self._attempt.run(self._name_features, [one for one in unnamed if _is_on_gpu(one)])
+        if not self._tags.has_tenants:  # whose request this is, is not known here
+            self._attempt.run(self._name_features, [one for one in unnamed if _is_on_gpu(one)])
         postponed = [item for item in unnamed if item.hash is None]
         for item in postponed:
             item.pad_value = 0  # SGLang hashes no item that has one
@@ -169,8 +175,14 @@ class Plugin:
                 if item.hash is None:  # some models name their items themselves
                     item.pad_value = None
 
+    def _name_features(self, items: list[Any], tenant: bytes | None = None) -> None:
+        if "keys" in self._features:
+            name_features(items, tenant)
+        else:
+            set_pad_values(items)
 
-def name_media(request: Any) -> Names:
+
+def name_media(request: Any, tenant: bytes | None = None) -> Names:
     """Return the keys of a request's media, and put the content into the request."""
     given = {name: getattr(request, name, None) for name in SGLANG_OPTIONS}
     common = {name: value for name, value in given.items() if value}  # by default these are false
@@ -189,7 +201,7 @@ def name_media(request: Any) -> Names:
             if content is not None:
                 entries[index] = _with_content(entry, content)
                 options = options_text(common | _options_of(entry))
-                key = with_options(mmhash.key(content), options)
+                key = with_options(mmhash.key(content, tenant=tenant), options)
             names.setdefault(modality, []).append(key)
         setattr(request, member, entries)
     return names
@@ -211,9 +223,10 @@ def set_names(items: Iterable[Any], names: Names) -> None:
                     item.set_hash(key.u64)
 
 
-def name_features(items: list[Any]) -> None:
+def name_features(items: list[Any], tenant: bytes | None = None) -> None:
     """Name items by the keys of their features, with one launch per device."""
-    for item, key in zip(items, mmhash.keys([_feature(item) for item in items]), strict=True):
+    keys = mmhash.keys([_feature(item) for item in items], tenant=tenant)
+    for item, key in zip(items, keys, strict=True):
         item.set_hash(key.u64)
 
 

@@ -1,17 +1,25 @@
-"""Tags instead of hashes: how a gateway names content through the guard."""
+"""Tags of a gateway: instead of hashes, through the guard, and for the tenant of a request."""
 
+import json
 import os
 from collections.abc import Iterable
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 from mmhash.digest import Digest
 from mmhash.errors import TagError
-from mmhash.tags import open_tag
+from mmhash.tags import TENANT_TAG_HEADER, open_tag, tenant_key
 
 # The guard's own settings, as its middleware reads them.
 _SECRETS = "MMHASH_GUARD_SECRETS"
 _TENANT = "MMHASH_GUARD_TENANT"
+
+# The service's setting `tenants`.
+_TENANTS = "MMHASH_TENANTS"
+
+tenant_secret: ContextVar[bytes | None] = ContextVar("tenant_secret", default=None)
+"""The secret that keys the names of the media of the request that is being answered."""
 
 
 class Tags:
@@ -19,16 +27,32 @@ class Tags:
 
     def __init__(self, engine: str) -> None:
         self._engine = engine
-        secrets = filter(None, (text.strip(' "[]') for text in _secrets_text().split(",")))
+        secrets = filter(None, (text.strip(' "[]') for text in _text_of(_SECRETS).split(",")))
         self._secrets = [bytes.fromhex(text) for text in secrets]
         self._tenant = os.environ.get(_TENANT) or None
+        tenants = json.loads(os.environ.get(_TENANTS) or "{}")
+        self._tenants = {name: bytes.fromhex(secret) for name, secret in tenants.items()}
+
+    @property
+    def has_tenants(self) -> bool:
+        """True if requests of tenants get names of their own."""
+        return bool(self._tenants and self._secrets)
+
+    def secret_of(self, tenant: str, tag: str) -> bytes | None:
+        """Return the secret of a tenant, or None if the tag does not vouch for its name."""
+        secret = self._tenants.get(tenant)
+        is_named = secret is not None and self._open(tag, tenant) == tenant_key(tenant)
+        return secret if is_named else None
 
     def key_of(self, value: Any) -> Digest | None:
         """Return the key that a tag authenticates, or None if the value is not a valid tag."""
+        return self._open(value, self._tenant)
+
+    def _open(self, value: Any, tenant: str | None) -> Digest | None:
         if not isinstance(value, str) or not self._secrets:
             return None
         try:
-            return open_tag(value, engine=self._engine, tenant=self._tenant, secrets=self._secrets)
+            return open_tag(value, engine=self._engine, tenant=tenant, secrets=self._secrets)
         except TagError:
             return None
 
@@ -39,8 +63,23 @@ class Tags:
         return found if len(found) == len(keys) else []
 
 
-def _secrets_text() -> str:
-    path = os.environ.get(f"{_SECRETS}_FILE")
+class TenantTags:
+    """ASGI middleware that takes the tenant of a request, if a tag vouches for its name."""
+
+    def __init__(self, app: Any, tags: Tags) -> None:
+        self._app = app
+        self._tags = tags
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Pass a request on, with the secret of its tenant."""
+        headers = dict(scope.get("headers", ()))
+        given = (headers.get(name, b"") for name in (b"x-mmhash-tenant", TENANT_TAG_HEADER))
+        tenant_secret.set(self._tags.secret_of(*(value.decode("latin-1") for value in given)))
+        await self._app(scope, receive, send)
+
+
+def _text_of(variable: str) -> str:
+    path = os.environ.get(f"{variable}_FILE")
     if path:
         return ",".join(Path(path).read_text().split())
-    return os.environ.get(_SECRETS, "")
+    return os.environ.get(variable, "")

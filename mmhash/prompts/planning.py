@@ -14,7 +14,6 @@ from mmhash.engines.engine import (
     BlockList,
     Engine,
     Prompt,
-    Server,
     Span,
 )
 from mmhash.errors import InputTypeError, InputValueError, LimitError
@@ -175,7 +174,7 @@ def _plan_prompt(
     own = [one.engine_name for one in media if one.engine_name is not None]
     names_itself = options["hashes"] == "engine" and bool(media) and len(own) == len(media)
     if by_file:
-        named = _name_files(opened, media, options["server"])
+        named = _name_files(opened, media, options)
     elif names_itself:
         named = [
             _Named(one.key, Digest("blake3", bytes.fromhex(name)))
@@ -255,11 +254,12 @@ def _name_blocks(
     return BlockList(keys[:whole], event_ids[:whole])
 
 
-def _name_files(opened: OpenedPlan, media: Sequence[Media], server: Server) -> list[_Named]:
+def _name_files(opened: OpenedPlan, media: Sequence[Media], options: PlanOptions) -> list[_Named]:
     """Return each image's key, and the name that the server gives to its file.
 
-    The Rust server names a file by its digest, the plugin by its key without a tenant.
+    The Rust server names a file by its digest, the plugin by its key.
     """
+    server = options["server"]
     if media and server == "rust" and opened.request.document.form != "generate":
         raise InputValueError("SGLang's Rust server takes images in /generate only")
     named = []
@@ -269,7 +269,9 @@ def _name_files(opened: OpenedPlan, media: Sequence[Media], server: Server) -> l
             raise InputValueError(
                 "SGLang's server hashes the file: pass its BLAKE3 digest as file_digest"
             )
-        named.append(_Named(one.key, frame("bytes", "", (), file) if server == "mmhash" else file))
+        if server == "mmhash":
+            file = frame("bytes", "", (), file, tenant=options["tenant"])
+        named.append(_Named(one.key, file))
     return named
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import json
 import os
 import secrets
 import subprocess
@@ -32,6 +33,7 @@ RELEASES = (
     ("sglang", "0.5.20", "qwen2_vl"),
     ("vllm", "0.32.0", "qwen2_vl"),
 )
+TENANTS = {"acme": "11" * 32}
 FORMATS = ("PNG", "BMP", "JPEG", "WEBP", "GIF", "TIFF")
 
 
@@ -63,6 +65,9 @@ def hooked(
     environment = Environment(name, release)
     environment.build_or_skip()
     variables = {"PYTHONPATH": str(plugin_site), "MMHASH_PLUGIN": "keys,guard"}
+    if name == "sglang":
+        variables |= {"MMHASH_GUARD_SECRETS": prompts.SECRET.hex()}
+        variables |= {"MMHASH_TENANTS": json.dumps(TENANTS)}
     log = tmp_path_factory.mktemp("plugin") / "engine.log"
     options: list[str] = list(WIDE_OPEN) if name == "vllm" else []
     if model == "qwen3_vl":
@@ -90,6 +95,8 @@ def gateway(hooked: Engine) -> Iterator[Gateway]:
         "models": {"tiny": str(hooked.environment.model(hooked.name_of_setup))},
         "gateway.health_timeout_s": "30",
     }
+    if hooked.name == "sglang":
+        settings |= {"tag_secrets": [prompts.SECRET.hex()], "tenants": TENANTS}
     with (
         gateway_before([worker], settings=settings) as service,
         openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", timeout=120) as client,
@@ -153,7 +160,7 @@ def test_chats_store_the_blocks_that_their_plan_names(
     known = (details.cached_tokens or 0) // hooked.block_size if details else 0
     stored = prompts.published(hooked.events.wait(len(expected) - known))
     assert unsigned(expected[known:]) == unsigned(stored)
-    assert known * hooked.block_size <= (64 if tools else 0)  # the text before the tool's name
+    assert known * hooked.block_size <= (96 if tools else 0)  # the text before the tool's name
 
 
 def _as_response(files: list[File], text: str) -> dict[str, Any]:
@@ -218,7 +225,7 @@ def test_a_video_has_the_key_of_its_file(hooked: Engine) -> None:
 def test_the_server_says_what_is_on(hooked: Engine) -> None:
     skip_vllm(hooked)
     answer = hooked.client.get("/mmhash").json()
-    assert answer == {"version": mmhash.__version__, "features": ["guard", "keys"]}
+    assert answer == {"version": mmhash.__version__, "features": ["guard", "keys", "tenants"]}
 
 
 def test_a_gateway_plans_chats_whole_and_leaves_them_alone(
@@ -227,7 +234,7 @@ def test_a_gateway_plans_chats_whole_and_leaves_them_alone(
     """It finds the plugin by itself."""
     body = chat([image_file(), image_file("JPEG")])
     (state,) = gateway.plain.get("/workers").json()["workers"]
-    assert state["plugin"] == (["guard", "keys"] if hooked.name == "sglang" else None)
+    assert state["plugin"] == (["guard", "keys", "tenants"] if hooked.name == "sglang" else None)
     routed = gateway.plain.post("/route", json=body).json()
     assert routed["request"] == body
     planned = routed["plan"]["blocks"] * hooked.block_size
@@ -250,7 +257,26 @@ def test_verify_engine_checks_the_names_of_the_plugin(hooked: Engine) -> None:
     report = verify_engine(hooked.url, hooked.events.endpoint)
     assert report.is_correct, report.line()
     assert report.server == "mmhash"
-    assert report.plugin == ("guard", "keys")
+    assert report.plugin == ("guard", "keys", "tenants")
+
+
+def test_each_tenant_has_names_of_its_own(hooked: Engine, gateway: Gateway) -> None:
+    skip_vllm(hooked)
+    body = chat([image_file()])
+    tenants: tuple[dict[str, str], ...] = ({}, {"x-mmhash-tenant": "acme"})
+    stored = []
+    for headers in tenants:
+        hooked.events.settle()
+        gateway.client.chat.completions.create(**body, extra_headers=headers)
+
+        def matched(headers: dict[str, str] = headers) -> int:
+            routed = gateway.plain.post("/route", json=body, headers=headers).json()
+            return int(routed["workers"][0]["matched_tokens"])
+
+        planned = len(names(hooked, body)) * hooked.block_size
+        wait_until(lambda: matched() == planned)  # noqa: B023
+        stored.append(unsigned(prompts.published(hooked.events.take())))
+    assert not stored[0] & stored[1]
 
 
 BROKEN = """

@@ -48,7 +48,7 @@ class NameCheck:
 
 
 class _Plugin(Struct):
-    features: list[Literal["keys", "guard", "features"]]
+    features: list[Literal["keys", "guard", "features", "tenants"]]
 
 
 _PLUGIN = Decoder(_Plugin)

@@ -135,7 +135,8 @@ class Proxy:
             body = decision.prepared.body
             length = None if not body and scope["method"] in _WITHOUT_BODY else len(body)
             path = worker.pool.path_prefix + target
-            head = request_head(method, path, worker.pool.host_header, headers, length)
+            own = [*headers, *decision.prepared.headers]
+            head = request_head(method, path, worker.pool.host_header, own, length)
             if last_failure:
                 metrics.GATEWAY_RETRIES.labels(last_failure).inc()
             exchange = Exchange(self._fleet, decision, worker)

@@ -309,6 +309,8 @@ class _Steps:
 
 @lru_cache(256)  # engines, tenants and adapters are few
 def _plan_options(naming: Naming, tenant: bytes | None, *, is_signed: bool) -> PlanOptions:
+    if naming.engine.server == "mmhash" and not (naming.engine.by_tenant and is_signed):
+        tenant = None  # the plugin does not know whose request it names
     return complete(
         # Tags vouch for the hashes in a request.
         hashes="key" if is_signed else naming.hashes,

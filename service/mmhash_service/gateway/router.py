@@ -10,6 +10,7 @@ from typing import NamedTuple
 from fastapi import Request
 
 from mmhash.engines import vllm
+from mmhash.tags import TENANT_TAG_HEADER, tenant_key
 from mmhash_service.gateway.expected import UnnamedBlocks
 from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.policy import Candidate, Ranked, most_reused, rank
@@ -23,7 +24,12 @@ from mmhash_service.gateway.request import (
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.worker import Adapter, Worker
 from mmhash_service.gateway.worker_spec import EngineSpec
-from mmhash_service.items.context import RequestContext, build_context
+from mmhash_service.items.context import (
+    RequestContext,
+    build_context,
+    build_signer,
+    resolve_tenant,
+)
 from mmhash_service.items.schema import HashQuery
 from mmhash_service.limits.capacity import Admission
 from mmhash_service.limits.threads import ThreadPool
@@ -76,6 +82,8 @@ class Prepared(NamedTuple):
     """The blocks after `event_ids`, which events do not name."""
     reason: str = ""
     """For the log: why the request has no plan."""
+    headers: Sequence[tuple[bytes, bytes]] = ()
+    """Headers that the worker gets besides the client's."""
 
     def candidate(self, worker: Worker, crowding: float) -> Candidate:
         """Return a worker as the policy sees it."""
@@ -347,7 +355,8 @@ class Routing:
             if not missing:  # the fleet has not changed since
                 return router.rank_workers(self._prepared, model, self.tried, self._may_choose)
             for engine in missing:
-                self._prepared[engine] = await self._prepare(model, engine)
+                prepared = await self._prepare(model, engine)
+                self._prepared[engine] = prepared._replace(headers=self._tenant_headers(engine))
 
     async def _prepare(self, model: str, engine: EngineSpec | None) -> Prepared:
         """Prepare the request for workers of an engine, or forward it as it is."""
@@ -366,6 +375,17 @@ class Routing:
             # The worker may still answer a request that fails here.
             logger.exception("a request could not be prepared")
             return Prepared(routed.text, "internal-error")
+
+    def _tenant_headers(self, engine: EngineSpec | None) -> Sequence[tuple[bytes, bytes]]:
+        """Return the tag by which a plugin takes the tenant that the request names."""
+        settings = self._resources.settings
+        if engine is None or not engine.by_tenant or not settings.tag_secrets:
+            return ()
+        tenant = resolve_tenant(self._request, settings)
+        if tenant is None:
+            return ()
+        signer = build_signer(settings, (engine.name,), tenant)
+        return [(TENANT_TAG_HEADER, signer.tag(tenant_key(tenant.name)).encode())]
 
 
 def _reason(problem: Problem) -> str:

@@ -155,6 +155,7 @@ class Worker:
         engine = self.described.engine
         if engine.server == "python" and "keys" in (self.plugin or ()):
             engine = engine._replace(server="mmhash")
+        engine = engine._replace(by_tenant="tenants" in (self.plugin or ()))
         if engine.name.startswith("vllm"):
             engine = engine._replace(model_id=self._model_id)
         self.engine = engine if engine.name else None

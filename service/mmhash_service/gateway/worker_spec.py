@@ -42,6 +42,8 @@ class EngineSpec(NamedTuple):
     """vLLM's --mm-hasher-algorithm, or VLLM_MM_HASHER_ALGORITHM."""
     model_id: str | None = None
     """The worker's own name of the model (/v1/models), which counts in vLLM's names of media."""
+    by_tenant: bool = False
+    """The plugin has the secrets of tenants, and a tag names the tenant of a request."""
 
     @property
     def tokens_per_block(self) -> int:
@@ -53,7 +55,7 @@ class EngineSpec(NamedTuple):
     def plan_options(self) -> dict[str, Any]:
         """Return the plan options for this engine: all fields except its name."""
         options = self._asdict()
-        del options["name"]
+        del options["name"], options["by_tenant"]
         return options
 
 

@@ -133,7 +133,10 @@ class Picker:
             removed.append(b"content-length")
             is_changed = False
         changes = Changes(
-            endpoints[:_MAX_ENDPOINTS], self._authorization, removed, text if is_changed else None
+            endpoints[:_MAX_ENDPOINTS],
+            [*self._authorization, *decision.prepared.headers],
+            removed,
+            text if is_changed else None,
         )
         if has_body and mode == envoy.BUFFERED:
             await stream.write(messages.answer_buffered(changes))

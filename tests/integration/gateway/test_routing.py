@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from mmhash.prompts import Model, Plan
-from mmhash.tags import open_tag
+from mmhash.tags import TENANT_TAG_HEADER, open_tag, tenant_key
 from tests.live import models
 from tests.support.gateway import EngineProcess, engines, gateway_before, replace
 from tests.support.kv_publisher import CLEARED, Publisher, stored
@@ -273,6 +273,37 @@ def test_a_worker_with_the_plugin_is_planned_whole_and_gets_no_hash(folder: Path
             assert fleet.states()[0]["plugin"] is None
             sent = json.loads(fleet.client.post(PATH, json=request).json()["body"])
             assert "content_hash" in json.dumps(sent)
+    finally:
+        engine.kill()
+
+
+def test_a_tag_tells_the_plugin_the_tenant_of_a_request(folder: Path) -> None:
+    engine = EngineProcess("plugged")
+    engine.plugin = "keys,tenants"
+    settings = {"tag_secrets": [SECRET], "tenants": {"acme": "11" * 32}}
+    headers = {"x-mmhash-tenant": "acme"}
+    try:
+        engine.start()
+        with fleet_of([engine], folder, engine="sglang@0.5.23", **settings) as fleet:
+            request = chat("describe it " * 20, picture("red"))
+            sent = fleet.client.post(PATH, json=request, headers=headers).json()
+            assert json.loads(sent["body"]) == request
+            tag = dict(sent["headers"])[TENANT_TAG_HEADER.decode()]
+            key = open_tag(tag, engine="sglang", tenant="acme", secrets=[bytes.fromhex(SECRET)])
+            assert key == tenant_key("acme")
+            plan = Model.load(folder).plan(
+                request, "sglang@0.5.23", server="mmhash", block_size=16, tenant=b"\x11" * 32
+            )
+            fleet.publish(0, plan)
+
+            def matched() -> int:
+                routed = fleet.client.post("/route", json=request, headers=headers).json()
+                return int(routed["workers"][0]["matched_tokens"])
+
+            wait_until(lambda: matched() == 16 * len(plan.blocks))
+            assert fleet.matched(request)[0] < matched()  # only the text before the image
+            sent = fleet.client.post(PATH, json=request).json()
+            assert TENANT_TAG_HEADER.decode() not in dict(sent["headers"])
     finally:
         engine.kill()
 

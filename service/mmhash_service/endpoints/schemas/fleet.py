@@ -63,8 +63,8 @@ class WorkerState(BaseModel):
         "`wrong` means that no lookup finds anything: the log says why."
     )
     plugin: list[str] | None = Field(
-        description="What mmhash's plugin does in this SGLang: `keys` name its media, `guard` and "
-        "`features`. Null without the plugin."
+        description="What mmhash's plugin does in this SGLang: `keys` name its media, `guard`, "
+        "`features`, and `tenants` if it has their secrets. Null without the plugin."
     )
     healthy: bool
     models: list[str] = Field(description="The models listed at /v1/models; empty if unknown.")

@@ -1,6 +1,7 @@
 """The plugin without an engine: what its variable means, and what it does to requests."""
 
 import asyncio
+import json
 import logging
 import subprocess
 import sys
@@ -17,8 +18,8 @@ import mmhash
 from mmhash.plugin import chosen, register_in_sglang, register_in_vllm
 from mmhash.plugin.attempt import Attempt
 from mmhash.plugin.sglang import Plugin, name_media, set_names
-from mmhash.plugin.tags import Tags
-from mmhash.tags import sign_tag
+from mmhash.plugin.tags import Tags, TenantTags, tenant_secret
+from mmhash.tags import TENANT_TAG_HEADER, sign_tag, tenant_key
 
 SECRET = bytes(range(32))
 
@@ -79,6 +80,44 @@ def test_a_tag_stands_for_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tags.keys_of([tag, tag]) == [key, key]
     assert tags.keys_of([tag, key.hex()]) == []
     assert Tags("vllm").key_of(tag) is None
+
+
+@pytest.mark.parametrize(
+    ("named", "signed", "expected"),
+    [
+        ("acme", "acme", SECRET),
+        ("acme", "other", None),
+        ("other", "acme", None),
+        ("unknown", "unknown", None),
+        ("acme", "", None),
+        ("", "", None),
+    ],
+)
+def test_a_tag_names_the_tenant_of_a_request(
+    monkeypatch: pytest.MonkeyPatch, named: str, signed: str, expected: bytes | None
+) -> None:
+    monkeypatch.setenv("MMHASH_GUARD_SECRETS", SECRET.hex())
+    secrets = {"acme": SECRET.hex(), "other": SECRET[::-1].hex()}
+    monkeypatch.setenv("MMHASH_TENANTS", json.dumps(secrets))
+    tag = sign_tag(
+        tenant_key(signed),
+        engine="sglang",
+        tenant=signed or None,
+        expires=int(time.time()) + 60,
+        secrets=[SECRET],
+    )
+    headers = [(b"x-mmhash-tenant", named.encode())]
+    headers += [(TENANT_TAG_HEADER, tag.encode())] if signed else []
+    names = []
+
+    async def app(*_: Any) -> None:
+        request = Request(image_data=[b"one"])
+        names.append(name_media(request, tenant_secret.get()))
+
+    tags = Tags("sglang")
+    assert tags.has_tenants
+    asyncio.run(TenantTags(app, tags)({"type": "http", "headers": headers}, None, None))
+    assert names == [{"image": [mmhash.key(b"one", tenant=expected)]}]
 
 
 class Modality(Enum):

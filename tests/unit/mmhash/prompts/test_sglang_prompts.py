@@ -134,13 +134,10 @@ def test_the_plugin_names_an_image_by_the_key_of_its_file(tmp_path: Path, model_
     assert "mm_hashes" not in model.plan(native(png()), ENGINE, server="mmhash").request
 
 
-def test_the_plugin_knows_no_tenant(model: Model) -> None:
-    request = native(png())
-    plans = [
-        model.plan(request, ENGINE, server="mmhash", tenant=tenant) for tenant in (None, bytes(32))
-    ]
-    assert plans[0].blocks == plans[1].blocks
-    assert plans[0].items[0].key != plans[1].items[0].key
+def test_the_plugin_names_a_file_by_the_key_of_a_tenant(model: Model) -> None:
+    data, tenant = png(), bytes(32)
+    plan = model.plan(native(data), ENGINE, server="mmhash", tenant=tenant)
+    assert plan.spans[0].key == plan.items[0].key == mmhash.key(data, tenant=tenant)
 
 
 @pytest.mark.parametrize(
