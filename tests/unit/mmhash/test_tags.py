@@ -185,7 +185,7 @@ def test_another_version_is_named() -> None:
     [
         ({"secrets": []}, InputValueError, "at least one secret"),
         ({"secrets": [bytes(31)]}, InputValueError, "32 bytes"),
-        ({"secrets": OLD}, InputTypeError, "a secret must be bytes"),
+        ({"secrets": OLD}, InputTypeError, "secrets must be a list"),
         ({"secrets": [OLD.hex()]}, InputTypeError, "a secret must be bytes"),
         ({"secrets": [OLD, "x"]}, InputTypeError, "a secret must be bytes"),
         ({"engine": ""}, InputValueError, "engine"),
