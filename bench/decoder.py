@@ -44,7 +44,7 @@ def bomb(number: int) -> bytes:
 
 
 class Client:
-    """One keep-alive connection."""
+    """A keep-alive connection."""
 
     def __init__(self, port: int) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -132,7 +132,7 @@ def photo() -> bytes:
 
 
 def cache_miss() -> list[Row]:
-    """One image after another, decoded by a process and by a thread in turns."""
+    """Images, one after another, decoded by a process and by a thread in turns."""
 
     async def main() -> tuple[list[float], list[float]]:
         settings = Settings()

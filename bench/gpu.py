@@ -32,7 +32,7 @@ SGLang = Callable[[torch.Tensor], int]
 
 
 class Point(NamedTuple):
-    """One measurement: an implementation, its input and its time."""
+    """A measurement: an implementation, its input and its time."""
 
     measure: str
     what: str

@@ -62,7 +62,7 @@ def another() -> bytes:
 
 
 class Client:
-    """One connection that sends one request after another."""
+    """A connection that sends one request after another."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port))

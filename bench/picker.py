@@ -37,7 +37,7 @@ ROUNDS = 3
 
 
 class Row(NamedTuple):
-    """One way to forward requests of one size."""
+    """A way to forward requests of one size."""
 
     body: str
     way: str

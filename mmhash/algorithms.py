@@ -38,7 +38,7 @@ class KernelSpec(NamedTuple):
 
 
 class AlgorithmSpec(NamedTuple):
-    """One algorithm on every device."""
+    """An algorithm on every device."""
 
     digest_size: int
     new_state: Callable[[int], State]

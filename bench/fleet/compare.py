@@ -1,4 +1,4 @@
-"""One trace after another, each with every policy, on the same workers."""
+"""Replay traces one after another, each with every policy, on the same workers."""
 
 import re
 import statistics

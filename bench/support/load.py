@@ -56,7 +56,7 @@ def _in_a_process(task: str, *arguments: Any) -> Any:
 
 
 class _Connection:
-    """One keep-alive connection that sends a body, waits for the response, and starts again."""
+    """A keep-alive connection that sends a body, waits for the response, and starts again."""
 
     def __init__(
         self, address: Address, head: bytes, file: int, nbytes: int, offsets: Iterator[int]

@@ -17,7 +17,7 @@ Call = Callable[[], object]
 
 
 class Row(NamedTuple):
-    """One measurement, with the peer it is compared with and the target it has to reach.
+    """A measurement, with the peer it is compared with and the target it has to reach.
 
     These are the columns of most files in bench/results/: `ratio` is above 1 if the peer is slower,
     unless the name of the measurement says otherwise.

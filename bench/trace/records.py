@@ -41,7 +41,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Request:
-    """One request: all of its chat up to this turn."""
+    """A request: all of its chat up to this turn."""
 
     at: float  # seconds since the start of the trace
     client: str

@@ -1,4 +1,4 @@
-"""One request and its response, shared by both clients."""
+"""A request and its response, shared by both clients."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ class NoResponseError(ServiceError):
 
 
 class Payload(NamedTuple):
-    """One item to send. The content of an image is its file; the service hashes the pixels."""
+    """An item to send. The content of an image is its file; the service hashes the pixels."""
 
     kind: Literal["bytes", "tensor", "image"]
     content: memoryview

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Item(Struct, frozen=True):
-    """One item: kind, dtype, shape, the digest of its `nbytes` bytes, its key and engine fields.
+    """An item: kind, dtype, shape, the digest of its `nbytes` bytes, its key and engine fields.
 
     `memo` is the status of the service's cache and `tag` is the signature; both may be None. For an
     image hashed by its pixels, `engines` covers the EXIF orientation where the engine applies it;

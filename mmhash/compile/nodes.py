@@ -45,7 +45,7 @@ _ASSERTION = aten._assert_tensor_metadata.default
 
 
 class Step(NamedTuple):
-    """One elementwise step: its name (mul, sub, div or cast), its input and its operand."""
+    """An elementwise step: its name (mul, sub, div or cast), its input and its operand."""
 
     name: str
     source: Any

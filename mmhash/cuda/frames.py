@@ -14,7 +14,7 @@ MAX_PREIMAGE = 1024  # one chunk: longer frames are computed on the host
 
 
 class Frames(NamedTuple):
-    """One key and mode for all items; each item's preimage and the digest's offset there.
+    """The key and mode for all items, with each item's preimage and the digest's offset in it.
 
     If an item is None, its digest is returned as is. The content of a preimage's digest field is
     overwritten. Each object is stored once, so equal items should be one object, as

@@ -137,7 +137,7 @@ def _launch(
 
 
 class _Launch:
-    """One launch, from its start until its results are read."""
+    """A launch, from its start until its results are read."""
 
     __slots__ = (
         "_algorithm",

@@ -22,7 +22,7 @@ _POLL_MS = 50
 
 
 class SocketLoop:
-    """One thread for many sockets: `read` functions, tasks from other threads, and regular checks.
+    """A thread for many sockets: `read` functions, tasks from other threads, and regular checks.
 
     The thread releases the interpreter lock after each millisecond of work.
     """

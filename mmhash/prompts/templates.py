@@ -63,7 +63,7 @@ class _Generation(Extension):
     tags = {"generation"}  # noqa: RUF012
 
     def parse(self, parser: Parser) -> nodes.Node:
-        """Parse the tag as a macro call, so that assignments inside stay local."""
+        """Parse the tag as a macro call, to keep assignments inside local."""
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         call = self.call_method("_text_of")

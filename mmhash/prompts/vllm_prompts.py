@@ -35,7 +35,7 @@ _TEXT_TYPES = {
     "tool_reference": "name",
 }
 
-# Members of a part that vLLM does not pass to the template. It passes all others.
+# Members of a part that vLLM does not pass to the template. All other members pass.
 _KNOWN_MEMBERS = frozenset(
     "type text uuid image_url video_url audio_url input_audio image_pil image_embeds "  # noqa: SIM905
     "audio_embeds video_embeds prompt_embeds data thinking closed refusal name file "

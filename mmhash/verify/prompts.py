@@ -40,7 +40,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt: its text, its images and their format, and its cache salt."""
+    """A prompt: its text, its images and their format, and its cache salt."""
 
     name: str
     text: str

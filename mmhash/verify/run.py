@@ -1,4 +1,4 @@
-"""One check of a running engine: send prompts, read KV events, compare names."""
+"""Check a running engine: send prompts, read KV events, compare names."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 

@@ -1,7 +1,7 @@
 """The interface of a model family, which says which tokens stand for an item of a given size.
 
 A family computes the tokens as the model's processor does, from the same settings in the model's
-files. It refuses a setting's value that it does not know: a wrong number of tokens would name
+files. A family refuses an unknown value of a setting, because a wrong number of tokens would name
 blocks that no engine has.
 """
 

@@ -26,8 +26,8 @@ class Llava(ImageFamily):
     """LLaVA 1.5 and similar models, with CLIP or SigLIP: images are cropped to the tower's size."""
 
     model_types: ClassVar[frozenset[str]] = frozenset({"llava"})
-    # SGLang counts an image's tokens by grids of its own, and ignores further images. It serves
-    # LLaVA-NeXT and LLaVA-OneVision with its generic backend, which has no prefix cache.
+    # SGLang counts an image's tokens by grids of its own, and ignores further images. Its generic
+    # backend, which serves LLaVA-NeXT and LLaVA-OneVision, has no prefix cache.
     engines: ClassVar[frozenset[str]] = frozenset({"vllm"})
     image_token_index: ClassVar[int] = 32000
     strategy: ClassVar[str] = "default"

@@ -47,8 +47,8 @@ class Qwen3VL(Qwen2VL):
     def takes_hashes(self) -> bool:
         """Return True if the engine accepts a caller's hashes.
 
-        SGLang from 0.5.20 on pads the prompt before it reads them. It then finds no place for the
-        image, and its scheduler exits.
+        SGLang from 0.5.20 on pads the prompt before it reads them. The scheduler then finds no
+        place for the image, and exits.
         """
         return self.files.engine != "sglang" or not RELEASES.recipe(self.files.release).namespaces
 

@@ -1,7 +1,7 @@
 """Sizes of images, read from their headers without decoding a pixel.
 
 `read_size` returns the size and orientation that Pillow would return, because engines open images
-with Pillow. It refuses a header that two readers could understand differently: with a wrong size, a
+with Pillow. A header that two readers could understand differently is refused: with a wrong size, a
 plan would name blocks that no engine has.
 """
 

@@ -1,8 +1,8 @@
 """The helper process loads a model's processor once, and counts tokens without pixels.
 
-Only this program imports transformers. It forks a child that answers. If a question ends the child
-by a time-out, a lack of memory or a crash, the helper forks another child, which already has the
-processor loaded.
+Only this program imports transformers. A forked child answers the questions. If a question ends the
+child by a time-out, a lack of memory or a crash, the helper forks another child, which already has
+the processor loaded.
 """
 
 import json

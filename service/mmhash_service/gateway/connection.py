@@ -92,7 +92,7 @@ class WorkerError(Exception):
     """A worker did not answer completely. The message is for the log."""
 
     is_silent: ClassVar[bool] = False
-    """True if the worker may hang, so that its requests would wait in vain."""
+    """True if the worker may hang, and its requests would wait in vain."""
 
 
 class UnreachableError(WorkerError):

@@ -46,7 +46,7 @@ class Conversations:
 
         `computing` has the new fractions of the requests that each worker has not answered yet. The
         result is a fraction of the cache, and 0 below the mean, because evictions there cost
-        little. It is rounded to sixteenths: while all workers have about the same number of
+        little. Fractions are rounded to sixteenths: while all workers have about the same number of
         conversations, gateways agree on the home of new content.
         """
         begun = {url: self._begun.get(url, 0.0) + parts for url, parts in computing.items()}

@@ -114,7 +114,7 @@ class SentBlocks:
 
     def __init__(self) -> None:
         self._tokens: LruCache[bytes, int] = LruCache(0, lambda _name, tokens: tokens)
-        self._requests: dict[bytes, int] = {}  # by name, of those that run
+        self._requests: dict[bytes, int] = {}  # by name, while they run
 
     def __len__(self) -> int:
         """Return the number of computed blocks."""

@@ -1,7 +1,7 @@
 """Rank the workers for a request, by pure functions of their state.
 
 Longest prefix. The score estimates, in tokens, how much the request would delay the first tokens of
-all requests, itself included. It is negated:
+all requests, itself included, negated:
 
     score = -(load + (1 + waiting) * new_tokens + evicted)
     new_tokens = prompt_tokens - matched_tokens - expected_tokens

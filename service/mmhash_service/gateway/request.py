@@ -61,7 +61,7 @@ _LIGHT_SIGNS = 4096
 
 
 class RoutedRequest:
-    """A request without callers' hashes. It is opened if it has a prompt."""
+    """A request without callers' hashes, opened if it has a prompt."""
 
     def __init__(
         self, text: bytes, document: Document | Problem | None = None, *, is_light: bool

@@ -1,7 +1,7 @@
 """Compare the models that workers list at /v1/models, to choose the workers for a request.
 
 A worker with the wrong model, such as a new pod at an old pod's address, refuses requests at once.
-It would look idle and attract more of them. No I/O, no clock.
+Without a comparison it would look idle and attract more of them. No I/O, no clock.
 """
 
 from collections import Counter

@@ -30,7 +30,7 @@ class HashQuery(Query):
 
 
 class JsonItem(RequestModel):
-    """One item of a JSON body, with its content in one of `data`, `url`, `shm`, `cuda_ipc`."""
+    """An item of a JSON body, with its content in one of `data`, `url`, `shm`, `cuda_ipc`."""
 
     kind: Literal["bytes", "tensor", "image"]
     name: Text | None = None

@@ -25,7 +25,7 @@ PROBLEMS = {
     "method-not-allowed": ProblemSpec(
         405,
         "Method not allowed",
-        "This path does not support the method: the Allow header lists those that it supports.",
+        "This path does not support the method: the Allow header lists the supported methods.",
     ),
     "in-place-off": ProblemSpec(
         403,
@@ -95,7 +95,7 @@ PROBLEMS = {
     "unknown-model": ProblemSpec(
         422,
         "Unknown model",
-        "The setting models has no model of this name: /info lists those that it has.",
+        "The setting models has no model of this name: /info lists the models.",
     ),
     "unplannable-prompt": ProblemSpec(
         422,
@@ -130,8 +130,8 @@ PROBLEMS = {
         422,
         "No field",
         "This release of the engine has no field for a hash in such a request: "
-        "docs/engines.md lists those that have one. Completions and Messages requests have "
-        "none.",
+        "docs/engines.md lists the requests that have a field. Completions and Messages requests "
+        "have none.",
     ),
     "damaged-media": ProblemSpec(
         422,

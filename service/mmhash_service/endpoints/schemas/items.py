@@ -9,7 +9,7 @@ from mmhash.view import Kind
 
 
 class Item(BaseModel):
-    """One item: its properties, the digest of its `nbytes` bytes, and its key, both in hex."""
+    """An item: its properties, the digest of its `nbytes` bytes, and its key, both in hex."""
 
     name: str | None
     kind: Kind
