@@ -69,14 +69,14 @@ class Hasher:
     """
 
     def __init__(
-        self, data: object = None, /, algorithm: str | None = None, *, threads: int = 1
+        self, data: object = None, /, algorithm: Algorithm | None = None, *, threads: int = 1
     ) -> None:
         if isinstance(data, str):
             if algorithm is not None:
                 raise InputTypeError(
                     "the first argument must be the data or the name of an algorithm"
                 )
-            algorithm, data = data, None
+            algorithm, data = check_algorithm(data), None
         self.name = check_algorithm("blake3" if algorithm is None else algorithm)
         self._threads = _check_threads(threads, 0)
         self._owner = os.getpid()

@@ -66,10 +66,10 @@ class Digest:
             raise InputValueError(
                 "a digest must have the form <algorithm>:<hex>, like blake3:af1349b9…"
             )
-        return cls.fromhex(match["hex"], algorithm=match["algorithm"])
+        return cls.fromhex(match["hex"], algorithm=check_algorithm(match["algorithm"]))
 
     @classmethod
-    def fromhex(cls, text: str, *, algorithm: str = "blake3") -> Self:
+    def fromhex(cls, text: str, *, algorithm: Algorithm = "blake3") -> Self:
         """Return the digest whose `hex()` is `text`; upper case is accepted.
 
         >>> Digest.fromhex("99aa06d3014798d86001c324468d497f", algorithm="xxh3").algorithm

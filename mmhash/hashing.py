@@ -12,7 +12,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from mmhash.algorithms import check_algorithm
+from mmhash.algorithms import Algorithm, check_algorithm
 from mmhash.cpu import hash_bytes
 from mmhash.digest import Digest, blank_digests, fill_digests, unchecked_digest
 from mmhash.errors import InputError, InputTypeError
@@ -31,7 +31,7 @@ _CHUNK = 64
 _MIN_CHUNK = 8
 
 
-def digest(data: Any, *, algorithm: str = "blake3", threads: int | None = None) -> Digest:
+def digest(data: Any, *, algorithm: Algorithm = "blake3", threads: int | None = None) -> Digest:
     """Return the digest of the bytes of `data`.
 
     The bytes are the elements in C order, little-endian; for an image, its pixels.
@@ -55,7 +55,7 @@ def digest(data: Any, *, algorithm: str = "blake3", threads: int | None = None) 
 def key(
     item: Any,
     *,
-    algorithm: str = "blake3",
+    algorithm: Algorithm = "blake3",
     tenant: bytes | None = None,
     threads: int | None = None,
 ) -> Digest:
@@ -108,7 +108,7 @@ class PendingKeys:
 def keys(
     items: Iterable[Any],
     *,
-    algorithm: str = ...,
+    algorithm: Algorithm = ...,
     tenant: bytes | None = ...,
     threads: int | None = ...,
     wait: Literal[True] = ...,
@@ -117,7 +117,7 @@ def keys(
 def keys(
     items: Iterable[Any],
     *,
-    algorithm: str = ...,
+    algorithm: Algorithm = ...,
     tenant: bytes | None = ...,
     threads: int | None = ...,
     wait: Literal[False],
@@ -125,7 +125,7 @@ def keys(
 def keys(
     items: Iterable[Any],
     *,
-    algorithm: str = "blake3",
+    algorithm: Algorithm = "blake3",
     tenant: bytes | None = None,
     threads: int | None = None,
     wait: bool = True,

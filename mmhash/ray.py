@@ -5,7 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from mmhash.arguments import check_choice
-from mmhash.digest import check_algorithm
+from mmhash.digest import Algorithm, check_algorithm
 from mmhash.engines.registry import parse as parse_engine
 from mmhash.engines.registry import split_names
 from mmhash.errors import InputValueError
@@ -26,7 +26,7 @@ def keys(
     dataset: "Dataset",
     column: str,
     *,
-    algorithm: str = "blake3",
+    algorithm: Algorithm = "blake3",
     of: Literal["bytes", "pixels"] = "bytes",
     engines: str | Iterable[str] = (),
 ) -> "Dataset":

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, Self, overload
 
 from mmhash.arguments import check_int
 from mmhash.cpu import cpu_count
-from mmhash.digest import Digest, check_algorithm
+from mmhash.digest import Algorithm, Digest, check_algorithm
 from mmhash.errors import ClosedError, InputTypeError, MMHashError
 from mmhash.executor.items import ItemCost, cost_of, identity_of
 from mmhash.executor.jobs import Job, JobOptions, Outcome, read_items, stream_of
@@ -85,7 +85,7 @@ class AsyncHasher:
         self,
         items: Iterable[Any],
         *,
-        algorithm: str = ...,
+        algorithm: Algorithm = ...,
         tenant: bytes | None = ...,
         return_errors: Literal[False] = ...,
     ) -> list[Digest]: ...
@@ -94,7 +94,7 @@ class AsyncHasher:
         self,
         items: Iterable[Any],
         *,
-        algorithm: str = ...,
+        algorithm: Algorithm = ...,
         tenant: bytes | None = ...,
         return_errors: Literal[True],
     ) -> list[Digest | Exception]: ...
@@ -102,7 +102,7 @@ class AsyncHasher:
         self,
         items: Iterable[Any],
         *,
-        algorithm: str = "blake3",
+        algorithm: Algorithm = "blake3",
         tenant: bytes | None = None,
         return_errors: bool = False,
     ) -> list[Digest] | list[Digest | Exception]:
@@ -129,7 +129,7 @@ class AsyncHasher:
         return results if return_errors else _raise_first_error(results)
 
     async def key(
-        self, item: Any, *, algorithm: str = "blake3", tenant: bytes | None = None
+        self, item: Any, *, algorithm: Algorithm = "blake3", tenant: bytes | None = None
     ) -> Digest:
         """Return the key that `mmhash.key` returns."""
         outcomes = await self._hash([item], JobOptions(check_algorithm(algorithm), tenant))

@@ -6,7 +6,7 @@ from typing import Literal
 
 from mmhash.arguments import check_choice
 from mmhash.cpu import Hasher, cpu_count
-from mmhash.digest import Digest
+from mmhash.digest import Algorithm, Digest
 from mmhash.errors import InputTypeError
 from mmhash.framing import frame
 from mmhash.hashing import digest
@@ -15,7 +15,7 @@ from mmhash.io.images import read_image_file
 
 
 def digest_file(
-    path: str | os.PathLike[str], *, algorithm: str = "blake3", threads: int | None = None
+    path: str | os.PathLike[str], *, algorithm: Algorithm = "blake3", threads: int | None = None
 ) -> Digest:
     """Return the digest of a file's bytes, as `b3sum` computes it.
 
@@ -37,7 +37,7 @@ def key_file(
     path: str | os.PathLike[str],
     *,
     of: Literal["bytes", "pixels"] = "bytes",
-    algorithm: str = "blake3",
+    algorithm: Algorithm = "blake3",
     tenant: bytes | None = None,
     threads: int | None = None,
 ) -> Digest:

@@ -6,7 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 
-from mmhash.digest import Digest
+from mmhash.digest import Algorithm, Digest
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.hashing import key
 from mmhash.media.container import Buffer, read_audio_index, read_video_index
@@ -46,7 +46,7 @@ def video(
     indices: Iterable[int] | None = None,
     max_frames: int | None = None,
     size: Size | None = None,
-    algorithm: str = "blake3",
+    algorithm: Algorithm = "blake3",
     tenant: bytes | None = None,
     threads: int | None = None,
 ) -> VideoClip:
@@ -87,7 +87,7 @@ def audio(
     start: Rational = 0,
     stop: Rational | None = None,
     window: Rational | None = None,
-    algorithm: str = "blake3",
+    algorithm: Algorithm = "blake3",
     tenant: bytes | None = None,
     threads: int | None = None,
 ) -> AudioClip:

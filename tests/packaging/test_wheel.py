@@ -1,6 +1,8 @@
 """The wheel as a user gets it: built from what git tracks, installed by each line of the docs."""
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -80,3 +82,18 @@ def test_the_core_installs_alone_and_works(wheel: Path, tmp_path: Path) -> None:
     )
     assert command.returncode == 1
     assert "pip install 'mmhash-keys[cli]'" in command.stderr
+
+
+@pytest.mark.parametrize("installation", ["wheel", "editable"])
+def test_a_users_program_has_types(wheel: Path, tmp_path: Path, installation: str) -> None:
+    requirement, options = (str(wheel), ()) if installation == "wheel" else (str(ROOT), ("-e",))
+    binaries = try_wheel.install(requirement, tmp_path / "venv", options)
+    shutil.copy(ROOT / "tests" / "packaging" / "user_program.py", tmp_path)
+    python = str(binaries / "python")
+    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", python]
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [*command, "user_program.py"], cwd=tmp_path, env=environment,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "Success: no issues found in 1 source file\n")
