@@ -97,6 +97,9 @@ class LruCache:
         self._free: dict[int, None] = {}  # the least recently used first
         self._users: dict[int, int] = {}
 
+    def __len__(self) -> int:
+        return len(self._free) + len(self._users)
+
     def start(self, prompt: Sequence[int], reply_blocks: int) -> tuple[int, list[int], list[int]]:
         """Begin a request; return its hits, the blocks that are stored, and those evicted."""
         hits = 0
@@ -105,7 +108,7 @@ class LruCache:
         for one in prompt:
             self._free.pop(one, None)
             self._users[one] = self._users.get(one, 0) + 1
-        excess = len(self._free) + len(self._users) + reply_blocks - self._size
+        excess = len(self) + reply_blocks - self._size
         evicted = list(islice(self._free, max(0, excess)))
         for one in evicted:
             del self._free[one]

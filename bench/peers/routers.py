@@ -37,21 +37,24 @@ Command = Callable[[Sequence[Target], int, Path], list[str]]
 """Returns the command of a router in front of some workers, at a port, with a folder of its own."""
 
 
-def _mmhash(*, has_replay: bool = True, policy: str = "longest-prefix") -> Command:
+def mmhash(*options: str, has_replay: bool = True, policy: str = "longest-prefix") -> Command:
+    """Return the command of a gateway of this tree."""
+
     def command(workers: Sequence[Target], port: int, _folder: Path) -> list[str]:
         words = [sys.executable, "-m", "mmhash", "gateway", "--port", str(port)]
         for one in workers:
             replay = f",replay={one.replay}" if has_replay else ""
-            options = f"engine={one.engine},block_size={one.block_size}"
-            words += ["--worker", f"{one.url},events={one.events}{replay},{options}"]
+            engine = f"engine={one.engine},block_size={one.block_size}"
+            words += ["--worker", f"{one.url},events={one.events}{replay},{engine}"]
         models = json.dumps({NAME: workers[0].model})
-        words += ["--policy", policy, "--set", f"models={models}"]
+        words += ["--policy", policy, "--set", f"models={models}", *options]
         return [*words, "--set", f"gateway.health_timeout_s={_HEALTH_S}"]
 
     return command
 
 
-def _smg(workers: Sequence[Target], port: int, _folder: Path) -> list[str]:
+def smg(workers: Sequence[Target], port: int, _folder: Path) -> list[str]:
+    """Return the command of smg."""
     return [
         program("smg==1.13.0", "smg"), "launch", "--host", "127.0.0.1", "--port", str(port),
         "--worker-urls", *(one.url for one in workers),
@@ -144,8 +147,8 @@ def _address(port: int) -> dict[str, object]:
 
 
 ROUTERS: dict[str, Command] = {
-    "mmhash": _mmhash(),
-    "smg 1.13.0, cache_aware": _smg,
+    "mmhash": mmhash(),
+    "smg 1.13.0, cache_aware": smg,
     "vllm-router 0.1.17, kv_aware": _vllm_router,
     "sglang-router 0.3.2, cache_aware": _sglang_router,
     "Envoy 1.40, hash of the first image": _envoy(hashes=True),
@@ -156,8 +159,8 @@ ROUTERS: dict[str, Command] = {
 WITHOUT_REPLAY = "mmhash without replay"
 LEAST_LOAD = "mmhash, least-load"
 CONTROLS: dict[str, Command] = {
-    WITHOUT_REPLAY: _mmhash(has_replay=False),
-    LEAST_LOAD: _mmhash(policy="least-load"),
+    WITHOUT_REPLAY: mmhash(has_replay=False),
+    LEAST_LOAD: mmhash(policy="least-load"),
 }
 
 

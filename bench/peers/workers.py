@@ -174,6 +174,7 @@ class _Server:
 
     async def _metrics(self, _request: Request) -> Response:
         values = {
+            "cached_blocks": len(self._cache),
             "num_requests_running": self._running,
             "num_requests_waiting": self._waiting,
             "prompt_tokens_total": self._prompt_tokens,
@@ -242,9 +243,15 @@ class SimulatedWorker:
 
     def counters(self) -> Counters:
         """Return the tokens that it has received and had cached since its start."""
+        return Counters(*self._metrics()[-2:])
+
+    def blocks(self) -> int:
+        """Return how many blocks its cache holds."""
+        return self._metrics()[0]
+
+    def _metrics(self) -> list[int]:
         text = httpx.get(f"{self.target.url}/metrics", timeout=60, trust_env=False).text
-        values = [int(line.rpartition(" ")[2]) for line in text.splitlines()]
-        return Counters(*values[-2:])
+        return [int(line.rpartition(" ")[2]) for line in text.splitlines()]
 
 
 def plan_all(requests: Sequence[trace.Request]) -> Plans:

@@ -31,9 +31,8 @@ class Configuration:
         """Read the file, and put in the addresses of workers and of the picker."""
         self.document: dict[str, Any] = yaml.safe_load(CONFIGURATION.read_text())
         resources = self.document["static_resources"]
-        self.port = free_port()
         self.listener = resources["listeners"][0]
-        self.listener["address"] = _address(f"127.0.0.1:{self.port}")
+        self.listen(free_port())
         self.manager = self.listener["filter_chains"][0]["filters"][0]["typed_config"]
         self.host = self.manager["route_config"]["virtual_hosts"][0]
         self.filters: list[dict[str, Any]] = self.manager["http_filters"]
@@ -41,6 +40,11 @@ class Configuration:
         self.workers, self.picker = resources["clusters"]
         self.workers["load_assignment"]["endpoints"] = _endpoints(workers)
         self.picker["load_assignment"]["endpoints"] = _endpoints([picker])
+
+    def listen(self, port: int) -> None:
+        """Listen at another port."""
+        self.port = port
+        self.listener["address"] = _address(f"127.0.0.1:{port}")
 
     def use_pickers(self, pickers: Sequence[str]) -> None:
         """Ask several pickers in turn."""
