@@ -14,7 +14,7 @@ BlockSize = Annotated[int, Field(ge=1, lt=1 << 24)]
 Text = Annotated[str, StringConstraints(max_length=1024)]
 
 _HEX64, _HEX16 = r"^[0-9a-f]{64}$", r"^[0-9a-f]{16}$"
-_ONE_ENGINE, _ENGINE_LIST = r"^[^,]*$", r"^[^,]*(,[^,]*){0,15}$"
+_ONE_ENGINE, _ENGINE_LIST = r"^[^,]+$", r"^[^,]*(,[^,]*){0,15}$"
 _PATH = f"^({'|'.join(PATHS)})$"
 
 PATTERNS = {

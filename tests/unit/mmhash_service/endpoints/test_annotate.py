@@ -118,3 +118,8 @@ def test_a_model_without_plans_for_the_engine_decides_nothing(tmp_path: Path) ->
         request = {"text": "<image>", "image_data": "YWJj", "model": "m"}
         answer = server.client.post("/annotate?engine=sglang@0.5.23", json=request).json()
     assert answer["request"]["mm_hashes"] == ["0f3e80300d68299e"]
+
+
+def test_an_empty_engine_is_refused(client_of_models: httpx.Client) -> None:
+    answer = client_of_models.post("/annotate?engine=", json={"messages": []})
+    assert (answer.status_code, answer.json()["type"]) == (422, "urn:mmhash:problem:invalid-query")
