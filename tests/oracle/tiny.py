@@ -104,13 +104,19 @@ RECIPES: dict[str, dict[str, Any]] = {
             "video_processor": "Glm46VVideoProcessor",
         },
     },
+    "granite4_vision": {
+        "settings": {
+            "patch_size": 16, "vision_feature_select_strategy": "full", "downsample_rate": "1/2",
+        },
+        "config": {"downsample_rate": "1/2"},
+    },
     "llama4": {
         "image_processor": {"size": {"height": 336, "width": 336}},
         "config": {"vision_config": {"image_size": 336, "patch_size": 14}},
     },
     "llava": _LLAVA,
     "llava_next": _LLAVA,
-    "llava_next_video": _LLAVA,
+    "llava_next_video": {**_LLAVA, "video_processor": _CROP},
     "llava_onevision": {
         "settings": {"num_image_tokens": 729, "vision_feature_select_strategy": "full"}
     },
@@ -123,6 +129,19 @@ RECIPES: dict[str, dict[str, Any]] = {
         ]
     },
     "mistral3": {"settings": {"patch_size": 14, "spatial_merge_size": 2}},
+    "fast_vlm": {
+        **_LLAVA,
+        "processor": "LlavaProcessor",
+        "classes": {"image_processor": "CLIPImageProcessor"},
+    },
+    "glmga": {
+        **_GLM,
+        "processor": "Glm46VProcessor",
+        "classes": {
+            "image_processor": "Glm46VImageProcessor",
+            "video_processor": "Glm46VVideoProcessor",
+        },
+    },
     "paddleocr_vl": {"named": {"image_token": "<|IMAGE_PLACEHOLDER|>"}},
     "perception_lm": {"settings": {"patch_size": 14, "pooling_ratio": 2}},
     "qwen3_5": _QWEN,
@@ -145,8 +164,8 @@ RECIPES: dict[str, dict[str, Any]] = {
 
 def types() -> list[str]:
     """Return the model types of transformers that have a processor and generate text."""
-    known = {"glm_ocr": "", **PROCESSOR_MAPPING_NAMES}
-    return sorted(name for name in known if _architecture(name))
+    known = {*PROCESSOR_MAPPING_NAMES, *(name for name in RECIPES if "processor" in RECIPES[name])}
+    return sorted(filter(_architecture, known))
 
 
 def write(model_type: str, folder: Path) -> None:

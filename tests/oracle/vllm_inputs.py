@@ -64,7 +64,7 @@ class Engine:
 
     def prompts(self, count: int, source: random.Random) -> Iterator[Item]:
         """Yield prompts with `count` images and a quarter of it of each other kind, and mixed ones."""
-        main = "image" if "image" in self.limits else next(iter(self.limits))
+        main = "image" if "image" in self.limits else next(iter(self.limits), "")
         for modality in (*self.limits, *(["mixed"] if len(self.limits) > 1 else [])):
             left = count if modality == main else -(-count // 4)
             while left > 0:

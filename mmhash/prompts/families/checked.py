@@ -41,12 +41,16 @@ _VLLM: dict[str, _Texts] = {
         "image": "<vision><|image_pad|></vision>",
         "video": "<vision><|video_pad|></vision>",
     },
+    "fast_vlm": _NO_TEXT,
+    "gemma3n": {"image": "<image_soft_token>", "audio": "<audio_soft_token>"},
     "gemma4": {**_GEMMA, "audio": "<audio_soft_token>"},
     "gemma4_unified": _GEMMA,
     "glm5_next": _GLM,
     "glm_ocr": _GLM,
+    "glmga": _NO_TEXT,
     "glmasr": {"audio": "<|begin_of_audio|><|pad|><|end_of_audio|>"},
     "got_ocr2": _NO_TEXT,
+    "granite4_vision": {"image": "<image>"},
     "hunyuan_vl": _NO_TEXT,
     "hyperclovax_vision_v2": {"image": "", "video": ""},
     "idefics3": {"image": "<image>"},
@@ -54,6 +58,7 @@ _VLLM: dict[str, _Texts] = {
     "kimi_k25": _NO_TEXT,
     "lfm2_vl": {"image": "<image>"},
     "lighton_ocr": _NO_TEXT,
+    "llava_next_video": {"video": "<video>"},
     "minicpmv4_6": _MINICPM,
     "minicpmv4_7": _MINICPM,
     "minimax_m3_vl": {"image": "]<]image[>["},
@@ -86,6 +91,9 @@ _LEAST_SIDES = {"cosmos3_edge": 32, "minimax_m3_vl": 28}
 PADDED_CLIPS = frozenset({"qwen3_omni_moe"})
 """Types whose clips vLLM pads to whole steps of the spectrogram."""
 
+MERGED = frozenset({"gemma3n"})
+"""Types whose newlines around items vLLM merges with others."""
+
 NUMBERED = frozenset({"minicpmv4_6", "minicpmv4_7"})
 """Types whose prompts number the items."""
 
@@ -106,6 +114,8 @@ def texts(model_type: str, engine: str, release: str) -> _Texts:
 def is_counted_alike(model_type: str, width: int, height: int) -> bool:
     """Return False for an image that vLLM and the model's processor count differently."""
     long, short = max(width, height), min(width, height)
+    if model_type == "emu3":  # three rows are taken for channels
+        return height != 3
     if model_type != "step3p7":
         return short >= _LEAST_SIDES.get(model_type, 0)
     # Two comparisons differ: "less than 728" is "up to 728" in transformers, and a rest of a fifth

@@ -7,7 +7,15 @@ from typing import Any
 from mmhash.engines.vllm.media import SCOPES
 from mmhash.errors import InputValueError
 from mmhash.prompts.families import checked
-from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
+from mmhash.prompts.families.family import (
+    Expansion,
+    Family,
+    MediaSize,
+    Modality,
+    PlacedItem,
+    Placeholder,
+)
+from mmhash.prompts.families.newlines import Newlines
 from mmhash.prompts.families.processor_options import read_options
 from mmhash.prompts.files import ModelFiles, UnknownModelError
 from mmhash.prompts.processor.messages import Question
@@ -31,6 +39,7 @@ class Processed(Family):
         self._step = 1
         if self._kind in checked.PADDED_CLIPS:
             self._step = files.audio_processor.get("hop_length", int, 160)
+        self._newlines = Newlines(files) if self._kind in checked.MERGED else None
         self.numbers_items = kind in checked.NUMBERED
 
     def placeholders(self) -> Mapping[Modality, Placeholder]:
@@ -58,11 +67,18 @@ class Processed(Family):
             return known
         return self._processor.learn(question, self._processor.ask(question))
 
+    def merge(
+        self, token_ids: list[int], items: list[PlacedItem]
+    ) -> tuple[list[int], list[PlacedItem]]:
+        """Return the expanded prompt, with its newlines merged if vLLM merges them."""
+        if self._newlines is None:
+            return token_ids, items
+        return self._newlines.merge(token_ids, items)
+
     def _question(
         self, modality: Modality, size: MediaSize, options: Mapping[str, Any]
     ) -> Question:
-        placeholder = self.placeholders().get(modality)
-        if placeholder is None:
+        if modality not in self.placeholders():
             raise UnknownModelError(f"mmhash cannot plan {modality} items of this model")
         if modality == "image" and not checked.is_counted_alike(
             self._kind, size.width, size.height
@@ -75,7 +91,7 @@ class Processed(Family):
         read_options(options, SCOPES[modality], ())
         return Question(
             modality,
-            placeholder.target,
+            self._targets[modality],
             size.width,
             size.height,
             size.frames,

@@ -104,7 +104,7 @@ def test_pairs_are_merged_from_left_to_right(tmp_path: Path) -> None:
                 else:
                     merged.append(token)
             expected = merged
-        assert family.merge_pairs(token_ids, [0, 19]) == (expected, [0, len(expected) - 1])
+        assert family.newlines.merge_pairs(token_ids, [0, 19]) == (expected, [0, len(expected) - 1])
 
 
 def test_vllm_refuses_a_newline_after_an_image(tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ def test_options_and_modalities_that_are_not_checked_are_refused(model: Model) -
         ("step3p7", 10, 33, True),
         ("step3p7", 1, 728, False),
         ("step3p7", 8000, 1, True),
+        ("emu3", 77, 3, False),
         ("minimax_m3_vl", 27, 500, False),
         ("paddleocr_vl", 1, 1, True),
     ],
