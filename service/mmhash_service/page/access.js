@@ -1,11 +1,11 @@
-/** The form for an API key, which is there only if the service refuses a request without one. */
+/** The form for an API key, shown only if the service refuses a request without a key. */
 
 import { hasKey, useKey } from "./api.js";
 import { element } from "./dom.js";
 
 const form = build();
 
-/** Ask for a key if that is why a request was refused; return whether it is. */
+/** Ask for a key if the request was refused for lack of one. Return whether it was. */
 export function asksForKey(error) {
   if (error.status !== 401) {
     return false;
@@ -17,7 +17,7 @@ export function asksForKey(error) {
   return true;
 }
 
-/** Start; as long as that is refused, ask for a key and start again. */
+/** Start. Whenever the service refuses that, ask for a key and start again. */
 export async function start(begin) {
   form.onsubmit = async (event) => {
     event.preventDefault();

@@ -1,4 +1,4 @@
-/** Comparison of two images: whether they are the same, and why, as far as is known. */
+/** Compare two images: are they the same, and if not, why? */
 
 const UNKNOWN = "not known";
 

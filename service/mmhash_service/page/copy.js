@@ -21,7 +21,7 @@ export function copyTextButton(label, name, textOf) {
       await navigator.clipboard.writeText(textOf());
       announce(`Copied: ${name}.`);
     } catch {
-      // Plain HTTP: show the text, so that it can be copied by hand.
+      // Plain HTTP: show the text to copy by hand.
       const shown = element("code", { className: "copied" }, textOf());
       button.parentElement.querySelector(".copied")?.remove();
       button.parentElement.append(shown);

@@ -1,4 +1,4 @@
-/** A chat to begin with: one image of 224 by 168 pixels, and a question. */
+/** A first chat to try: an image of 224 by 168 pixels, and a question. */
 
 const IMAGE =
   "iVBORw0KGgoAAAANSUhEUgAAAOAAAACoCAIAAAB2RHW3AAABSUlEQVR42u3SQREAAAQAQdQRSj0x1fDYjXBz2bMBX5UEGBQMikHBoGBQDAoGxaBg" +

@@ -104,7 +104,7 @@ async function begin() {
 
 byId("choose").addEventListener("change", () => {
   add(byId("choose").files);
-  byId("choose").value = ""; // so that the same file can be chosen again
+  byId("choose").value = ""; // to allow the same file again
 });
 for (const id of ["one", "other"]) {
   byId(id).addEventListener("change", compare);

@@ -6,7 +6,7 @@ import { copyTextButton } from "./copy.js";
 import { announce, element } from "./dom.js";
 import { EXAMPLE } from "./example.js";
 
-// More elements than these make the page slow and show nothing more.
+// More elements only make the page slow.
 const MAX_BLOCKS = 512;
 const COLOURS = 6;
 const PLANNED = ["vllm", "sglang"];
