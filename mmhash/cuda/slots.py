@@ -9,12 +9,12 @@ from mmhash.cuda.frames import MAX_PREIMAGE, Frames
 from mmhash.cuda.tiles import Grid
 from mmhash.errors import InputValueError
 
-# How many segments a kernel's parameters hold: one, as many as fit 4 KiB, or as fit 32764 bytes.
+# How many segments a kernel's parameters hold: 1, 180 (within 4 KiB) or 1600 (within 32764 bytes).
 CAPACITIES: Final = (1, 180, 1600)
 MAX_SEGMENTS = CAPACITIES[-1]
 MAX_PREIMAGES = 64  # different templates in a launch
 
-# Launch of launch.cuh, and the arrays that follow it, for one segment.
+# The struct Launch of launch.cuh; for a single segment with the arrays that follow.
 _HEAD = struct.Struct("<6Q32s6I")
 _SINGLE = struct.Struct("<6Q32s6I2QI")
 _FRAME = struct.Struct("<IHH")
@@ -51,7 +51,7 @@ class Slot:
         ]
 
     def fill(self, grid: Grid, frames: Frames | None, device_out: int) -> int:
-        """Write a launch's parameters; return the index of its kernel, by capacity."""
+        """Write a launch's parameters. Return the index of its kernel, by capacity."""
         self.ticket = self.ticket % 0xFFFFFFFF + 1
         frames_address = self._put_frames(frames) if frames else 0
         key, mode = (frames.key, frames.mode) if frames else (_NO_KEY, 0)

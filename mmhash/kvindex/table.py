@@ -216,7 +216,7 @@ class BlockTable:
         self._open |= is_open
 
     def block_size(self, holder: int) -> int:
-        """Return the tokens of a block in the lists that match a holder, or 0 without blocks.
+        """Return the tokens of a block in the lists that match a holder, or 0 without groups.
 
         A larger block has the id of the last small block that it covers.
         """
@@ -380,7 +380,7 @@ def _either(one: Sequence[int], other: Sequence[int]) -> list[int]:
 def _runs(masks: Sequence[int], holders: int) -> dict[int, int]:
     """Return how many leading masks have each holder's bit. Holders without any are missing."""
     runs: dict[int, int] = {}
-    # Combining them in the loop takes longer.
+    # Combining the masks in the loop below would take longer.
     left = list(accumulate(masks, and_, initial=holders))
     if left[-1] != holders:
         for length, mask in enumerate(left, -1):

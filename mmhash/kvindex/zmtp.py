@@ -102,7 +102,7 @@ class Decoder:
         if body.startswith(_READY):
             self.is_ready = True
         elif body.startswith(_PING):
-            # after the time-out; at most 16 bytes are returned
+            # skip the time-out; a PONG returns at most 16 bytes
             self.pongs += _command(_PONG + body[7:23])
         elif body.startswith(_ERROR):
             raise TransportError("the peer refuses the connection")

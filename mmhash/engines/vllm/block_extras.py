@@ -1,4 +1,4 @@
-"""What vLLM binds into a block's key beside its tokens: items, LoRA, salt, lookahead."""
+"""What vLLM binds into a block's key apart from its tokens: items, LoRA, salt, lookahead."""
 
 from collections.abc import Iterator, Sequence
 from itertools import repeat
@@ -15,7 +15,7 @@ from mmhash.errors import InputTypeError, LimitError
 _MAX_AHEAD = 1 << 22
 
 ExtraKeys = tuple[Any, ...] | None
-"""What the key of a block binds beside its tokens and the previous block."""
+"""What a block's key binds apart from its tokens and the previous block."""
 
 
 # Constants of the engine. In a pickle, later uses of a constant refer to the first.
@@ -23,7 +23,7 @@ _TAGS = {tag: tag for tag in ("mm", "lora", "cache_salt", "prompt_embeds")}
 
 
 class Lora(NamedTuple):
-    """The adapter of a request; the path counts since 0.31."""
+    """The adapter of a request. The path counts since 0.31."""
 
     name: str
     path: str
@@ -40,7 +40,7 @@ def extra_keys(
     lookahead: int = 0,
     hashed_after: Sequence[int] = (),
 ) -> list[ExtraKeys]:
-    """Return what each whole block's key binds beside its tokens; see `block_keys`."""
+    """Return what each whole block's key binds apart from its tokens (see `block_keys`)."""
     tokens = checks.token_list("tokens", tokens)
     recipe = RELEASES.recipe(version)
     block_size = check_int("block_size", block_size, 1, checks.MAX_TOKENS)
@@ -79,7 +79,7 @@ def _item_keys(
         if not items:
             extras += repeat(always or None, len(starts))
         elif recipe.extra_keys == "tagged" and len(items) == 1 and not always:
-            # The usual case, without a call per block, which would be much slower.
+            # The usual case. A call per block would be much slower.
             identifier, offset, _ = items[0]
             extras += [(("mm", identifier, offset - start),) for start in starts]
         else:
@@ -139,7 +139,7 @@ def copied_extra_keys(extra: ExtraKeys, *, version: str) -> ExtraKeys:
 
 
 def event_extra_keys(extra: ExtraKeys, *, version: str = LATEST) -> ExtraKeys:
-    """Return a block's extra keys as in KV events: without the tags. `lookahead` has none."""
+    """Return a block's extra keys as in KV events, without the tags and without a lookahead."""
     is_tagged = RELEASES.recipe(version).extra_keys == "tagged"
     if extra is None:
         return None

@@ -39,7 +39,7 @@ def _tuples(tokens: Sequence[int], length: int) -> list[tuple[int, ...]]:
     return [whole[stop - length : stop] for stop in stops]
 
 
-# As the engine writes a pickle; mmhash never loads one.
+# Pickles as the engine writes them. mmhash never loads a pickle.
 _pickled = partial(pickle.dumps, protocol=5)
 
 

@@ -125,7 +125,7 @@ def resumed_blocks(
 
 
 def check_items(items: Any) -> list[Span]:
-    """Return the items with plain values, sorted by offset, or raise an error."""
+    """Return the items with plain values. Raise unless they are sorted by offset."""
     checked = []
     for item in checks.listed("items", items):
         if isinstance(item, engine.Span):

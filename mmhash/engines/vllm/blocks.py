@@ -39,11 +39,11 @@ def block_keys(
 ) -> list[bytes]:
     """Return the key of each whole block, bound to all blocks before it.
 
-    `items` are in the order of their offsets; one may reach past the tokens, which may be only the
-    beginning of a prompt. `block_algorithm` is the engine's `--prefix-caching-hash-algo`, `seed`
-    its PYTHONHASHSEED. `lookahead` is how many of the tokens after a block count to it. vLLM hashes
-    a prompt in one step: only if it did not, `hashed_after` has the number of tokens at each
-    earlier step, because until 0.30 that changes the items found in later blocks.
+    `items` are in the order of their offsets. An item may reach past the tokens, which may be only
+    the start of a prompt. `block_algorithm` is the engine's `--prefix-caching-hash-algo`, and
+    `seed` its PYTHONHASHSEED. `lookahead` is how many tokens after a block its key includes. vLLM
+    usually hashes a prompt in one step. If it did not, pass the number of tokens at each earlier
+    step as `hashed_after`: until 0.30 the steps change which items later blocks contain.
     """
     hash_ = block_hash(block_algorithm)
     parent = none_hash(version=version, seed=seed, block_algorithm=block_algorithm)
@@ -103,7 +103,7 @@ def _root(version: str, seed: str | None, block_algorithm: str) -> bytes:
         if not (recipe.default_root and hash_.cryptographic):
             raise InputValueError(
                 f"without PYTHONHASHSEED the root of {block_algorithm} in vllm {version} is random"
-                " in each process: set it there, and give it here as seed"
+                " in each process: set it there, and pass it here as seed"
             )
         seed = _DEFAULT_SEED
     return hash_(copied_text("seed", seed))

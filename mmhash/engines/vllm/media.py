@@ -104,10 +104,10 @@ def identifiers(
 ) -> list[str]:
     """Return vLLM's identifier of each item of one modality in a request.
 
-    A uuid is used unchanged. With options, vLLM hashes the uuid together with them.
-    `media_io_kwargs` counts since 0.30. `per_video_options` is True for Qwen3-VL and models that
-    share its processor: since 0.32, if `fps` or `num_frames` is a list, each entry is hashed with
-    the identifier of its video.
+    Without options, a uuid is used unchanged. With options, vLLM hashes the uuid together with the
+    options. `media_io_kwargs` counts since 0.30. Set `per_video_options` for Qwen3-VL and models
+    with the same processor: since 0.32, if `fps` or `num_frames` is a list, each entry is hashed
+    with the identifier of its video.
     """
     per_video_options = check_bool("per_video_options", per_video_options)
     recipe = RELEASES.recipe(version)
@@ -171,14 +171,14 @@ def image_identifier(
 ) -> str | None:
     """Return vLLM's identifier, by the file, of an image in a request to its server.
 
-    None for releases before 0.27 and for image modes other than RGB: their identifiers depend on
-    the pixels.
+    Return None for releases before 0.27, and if `media_io_kwargs` asks for an `image_mode` other
+    than RGB: such identifiers depend on the pixels.
 
     Args:
         file: The encoded image.
         is_rgb: True if Pillow decodes it in mode RGB and vLLM need not convert it.
         model_id: vLLM's name of the model: its directory, or its name on the Hub.
-        is_keyed: True if one colour of it is transparent (a PNG with tRNS).
+        is_keyed: True if one colour of the image is transparent (a PNG with tRNS).
         processor_kwargs: The request's `mm_processor_kwargs`.
         media_io_kwargs: The request's `media_io_kwargs`.
         version: The release of the engine.
@@ -362,8 +362,8 @@ def _plain(value: Any, recipe: Recipe) -> Chunk | tuple[str, Any]:
     if is_tensor(value):
         return "tensor", _tensor(value)
     raise InputTypeError(
-        f"vLLM pickles a {type(value).__module__}.{type(value).__qualname__}, so that its hash is"
-        " not the same everywhere: give bytes, text, numbers, arrays, tensors or PIL images"
+        f"vLLM pickles a {type(value).__module__}.{type(value).__qualname__}, and its hash differs"
+        " between processes: pass bytes, text, numbers, arrays, tensors or PIL images"
     )
 
 
@@ -378,8 +378,7 @@ def _number(value: float) -> bytes:
     scalar = np.array(value)
     if scalar.dtype.hasobject:
         raise InputValueError(
-            "vLLM hashes an int that 64 bits do not hold by its address in memory, which is another"
-            " in each process"
+            "vLLM hashes an int above 64 bits by its memory address, which differs in each process"
         )
     return scalar.tobytes()
 

@@ -12,7 +12,8 @@ class Recipe(NamedTuple):
     framed: bool = False
     # Unreadable EXIF counts as no EXIF.
     lenient_exif: bool = False
-    # How media was decoded counts, and a video is hashed by its encoded bytes …
+    # The decoder's configuration counts, and a video is hashed by its encoded bytes, or by its
+    # frames if these are smaller …
     encoded_video: bool = False
     # … even if its frames are a tensor.
     tensor_video: bool = False

@@ -42,7 +42,7 @@ def test_block_size(folder: Path, tmp_path: Path) -> None:
 def test_the_algorithm_and_the_seed_of_the_server(folder: Path, tmp_path: Path) -> None:
     arguments = ["plan", str(folder), str(tmp_path / "request.json"), "--engine", "vllm@0.28.0"]
     refused = RUN.invoke(app, arguments)
-    assert "give it here as seed" in str(refused.exception)
+    assert "pass it here as seed" in str(refused.exception)
     options = ["--seed", "0", "--block-algorithm", "sha256_cbor", "--json"]
     done = RUN.invoke(app, [*arguments, *options], catch_exceptions=False)
     plan = Model.load(folder).plan(CHAT, "vllm@0.28.0", seed="0", block_algorithm="sha256_cbor")
