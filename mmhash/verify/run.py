@@ -148,7 +148,7 @@ def _verify_vllm(
     if not reports:
         raise InputValueError(
             f"the roots of vllm {version} are random without PYTHONHASHSEED: set it there, and "
-            "give it here as seed"
+            "pass it here as seed"
         )
     return max(reports, key=lambda report: report.named)
 
