@@ -2,7 +2,7 @@
 
 The request is a chat of 500 text tokens and four JPEGs of 1280 by 720, and the model is Qwen2-VL
 with its default limits of pixels and a tokenizer of 32000 tokens, trained here. The processor
-decodes the images, which is what an engine's renderer does. It runs in the environment of
+decodes the images, which is what an engine's renderer does. The baseline runs in the environment of
 `make oracle`, and its token ids must be those of the plan. Both run on one core, in turns, and the
 figures are CPU time: other processes of the machine do not count. Each request has another part of
 Python's own modules as its text, so the model knows most of its words, except in the rows that say

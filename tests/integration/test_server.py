@@ -54,7 +54,7 @@ def test_what_has_begun_is_finished_after_sigterm(service: Service) -> None:
 
 
 def test_a_long_response_is_finished_after_sigterm(service: Service) -> None:
-    """It is sent after its call has ended, as slowly as the client reads it."""
+    """A long response outlives its call, and goes out as slowly as the client reads."""
     body = json.dumps(
         {"engine": "sglang@0.5.23", "input_ids": list(range(95_000)), "block_size": 1}
     ).encode()

@@ -1,4 +1,4 @@
-"""One engine at a time, started once for all of its tests."""
+"""A single engine at a time, started once for all of its tests."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""One virtual environment for each release of an engine or of Envoy, built once and kept outside the tree."""
+"""A virtual environment for each release of an engine or of Envoy, built once and kept outside the tree."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""One run: load, faults and samples, second by second, and what was not as it must be."""
+"""A run: load, faults and samples, second by second, and everything that went wrong."""
 
 import argparse
 import asyncio

@@ -20,7 +20,7 @@ _HOSTILE = '''
 
 
     class HostileProcessor(ProcessorMixin):
-        """It ends, sleeps, answers nonsense or takes memory, as the width of the image says."""
+        """Exits, sleeps, answers nonsense or takes memory, depending on the image's width."""
 
         image_token = "<|IMAGE_PLACEHOLDER|>"
         image_token_id = 258

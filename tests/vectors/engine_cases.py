@@ -16,7 +16,7 @@ FOLDER = Path(os.environ.get("MMHASH_VECTORS", Path(__file__).parent / "engines"
 
 
 class Case(NamedTuple):
-    """One value that an engine's own code printed."""
+    """A value that an engine's own code printed."""
 
     file: str
     version: str

@@ -301,7 +301,7 @@ def test_a_request_that_outlives_the_grace_period_is_refused_by_name(workers: in
 
 
 def test_a_body_counts_until_the_worker_has_read_it() -> None:
-    """It counted until the response began, which a worker can send before it reads."""
+    """A body once counted until the response began, which may be before the worker reads it."""
     length = 20 << 20
     head = b"POST /v1/files HTTP/1.1\r\nHost: g\r\nContent-Type: a/b\r\nContent-Length: %d\r\n\r\n"
     is_over = Event()

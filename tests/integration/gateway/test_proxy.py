@@ -209,7 +209,7 @@ def test_half_a_request_has_no_response(gateway: Service, sent: bytes) -> None:
 
 
 def test_a_client_of_http_1_0_gets_no_chunks(gateway: Service) -> None:
-    """It does not know them: they would be a part of the stream."""
+    """HTTP/1.0 has no chunks: the client would take their lengths for content."""
 
     def ask(request: bytes) -> tuple[bytes, bytes]:
         with gateway.connect() as connection:

@@ -134,7 +134,7 @@ def test_a_text_goes_to_the_worker_that_has_it(fleet: Fleet, model: Model) -> No
 def test_a_worker_of_another_release_is_named(
     workers: list[EngineProcess], folder: Path, model: Model
 ) -> None:
-    """It costs the whole benefit, and fails no request."""
+    """A wrong release loses every cache hit, and fails no request."""
     with fleet_of(workers[:1], folder, engine="vllm@0.30.0") as fleet:
         request = chat("a prompt of some blocks ")
         assert fleet.states()[0]["names"] == "unknown"

@@ -176,7 +176,7 @@ def test_a_secret_file_that_is_wrong_is_not_shown(
 def test_a_secret_file_that_is_empty_opens_no_service(
     name: str, content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may not be filled yet."""
+    """A mounted file may not be filled yet."""
     (tmp_path / "secret").write_text(content)
     monkeypatch.setenv(f"MMHASH_{name}_FILE", str(tmp_path / "secret"))
     with pytest.raises(ValueError, match=f"the file of MMHASH_{name}_FILE is empty"):

@@ -135,7 +135,7 @@ def test_the_gateway_s_variables_are_read_too(
 def test_true_is_no_number_in_a_file(
     served: list[Settings], tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was the port 1."""
+    """A boolean once meant port 1."""
     monkeypatch.setenv("MMHASH_CONFIG", "")  # the command sets it: restored at the end
     (tmp_path / "file.toml").write_text(line)
     done = CliRunner().invoke(app, ["serve", "--check", "--config", str(tmp_path / "file.toml")])

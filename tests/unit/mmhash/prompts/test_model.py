@@ -276,7 +276,7 @@ def test_a_wrong_option_is_an_error(model: Model, options: dict[str, Any], reaso
 
 
 def test_a_tenant_of_a_text_is_checked(model: Model) -> None:
-    """It was not: only keys of media needed it, and each wrong one was a tenant of the cache."""
+    """Only keys of media once checked the tenant, so every wrong value had a cache of its own."""
     with pytest.raises(InputValueError, match=r"^tenant must be 32 secret bytes, not 1$"):
         model.plan({"prompt": "hi"}, ENGINE, tenant=b"x")
 

@@ -179,7 +179,7 @@ def test_the_head_of_a_request() -> None:
 
 @pytest.mark.parametrize("host", ["pod..svc", "a" * 64])
 def test_a_host_that_no_name_server_takes_cannot_be_reached(host: str) -> None:
-    """It was a UnicodeError, which ended the probes of its worker."""
+    """A UnicodeError once ended the probes of the worker."""
 
     async def run() -> None:
         with pytest.raises(UnreachableError, match="cannot connect"):

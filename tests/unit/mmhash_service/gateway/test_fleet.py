@@ -110,7 +110,7 @@ def write(file: Path, *workers: str) -> Path:
 
 
 def test_a_worker_whose_events_begin_again_has_lost_what_it_was_sent() -> None:
-    """It may have restarted between two probes."""
+    """The worker may have restarted between two probes."""
     blocks = UnnamedBlocks([b"1"], 32)
     with Publisher() as publisher:
         line = f"http://127.0.0.1:1,events={publisher.events},replay={publisher.replay},engine=vllm@0.32.0"
@@ -167,7 +167,7 @@ def test_an_ejected_worker_does_not_say_where_an_adapter_is(
 def test_only_a_worker_that_hangs_loses_its_requests(
     probe: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that shut down was executing them, and another worker executed them again."""
+    """A worker that shuts down finishes its requests: another worker must not repeat them."""
     monkeypatch.setattr("mmhash_service.gateway.worker.EJECT_AFTER", 1)
 
     async def run() -> None:

@@ -390,7 +390,7 @@ def test_a_tool_s_schema_may_name_a_parameter_so() -> None:
     assert ask(request, on_untagged="refuse").request == request
 
 
-# It takes long bodies, and bounds them.
+# The guard accepts long bodies within its limits.
 
 
 def test_what_is_too_long_is_refused() -> None:
@@ -410,7 +410,7 @@ def test_too_many_values_or_tags_are_refused() -> None:
     assert ask({"mmhash_tags": ["x"] * (MAX_TAGS + 1)}).problem == "body-too-large"
 
 
-# It stands where an engine is.
+# This application stands in for the engine.
 
 
 def test_what_comes_after_the_body_is_passed_on() -> None:

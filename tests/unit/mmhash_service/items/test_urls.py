@@ -77,7 +77,7 @@ def app(shared_origin: Origin) -> FastAPI:
 
 @pytest.fixture(scope="module")
 def server(app: FastAPI) -> Iterator[Any]:
-    """One for all tests: it takes a second of CPU to start."""
+    """A server for all tests, because starting one is slow."""
     with running(app) as server:
         yield server
 
