@@ -37,9 +37,9 @@ from bench.fleet.workers import cache_tokens
 from mmhash.kvindex import Index
 from mmhash.kvindex import Worker as EventSource
 from mmhash.kvindex.events import BlocksRemoved, BlocksStored, Event
-from mmhash_service.gateway.conversations import Conversations
 from mmhash_service.gateway.expected import UnnamedBlocks
 from mmhash_service.gateway.fleet import Fleet
+from mmhash_service.gateway.policy import Conversations
 from mmhash_service.gateway.router import PlanSize, Prepared, Router
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.worker import Worker

@@ -85,7 +85,7 @@ def tokens(name: str, values: Any) -> "list[int] | np.ndarray[Any, Any]":
 
     The range of the numbers is not checked.
     """
-    if is_tensor(values):
+    if not isinstance(values, list) and is_tensor(values):
         with readable(name):
             values = values.detach().cpu().numpy()
     elif isinstance(values, array) and values.typecode in "bBhHiIlLqQ":

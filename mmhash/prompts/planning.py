@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from mmhash.digest import Digest
+from mmhash.digest import Digest, unchecked_digest
 from mmhash.engines import vllm
 from mmhash.engines.engine import (
     BlockList,
@@ -177,7 +177,7 @@ def _plan_prompt(
         named = _name_files(opened, media, options)
     elif names_itself:
         named = [
-            _Named(one.key, Digest("blake3", bytes.fromhex(name)))
+            _Named(one.key, unchecked_digest("blake3", bytes.fromhex(name)))
             for one, name in zip(media, own, strict=True)
         ]
     else:

@@ -5,7 +5,7 @@ from typing import Any
 from mmhash.engines.engine import ChatFormat, Engine, MediaField, NoFieldError
 from mmhash.requests.document import Document
 from mmhash.requests.engine_request import EngineRequest, Place
-from mmhash.requests.media_text import has_scheme, is_clear, is_clear_format, is_frames
+from mmhash.requests.media_source import has_scheme, is_clear, is_clear_format, is_frames
 from mmhash.requests.raw_json import Path, RequestError, kind_of
 
 _UNCLEAR = "send data:image/png;base64, and base64 without escapes, or a URL"

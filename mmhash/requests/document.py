@@ -4,8 +4,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from mmhash.requests import raw_json
-from mmhash.requests.media_source import MediaSource, Modality
-from mmhash.requests.media_text import is_data_url
+from mmhash.requests.media_source import MediaSource, Modality, is_data_url
 from mmhash.requests.short_text import WORD_LENGTH, ShortText
 
 Form = Literal["chat", "completions", "generate", "messages", "responses"]
@@ -53,7 +52,7 @@ class Document:
                 kept,
                 is_url=is_url,
                 content=content,
-                pointer=raw_json.pointer_of(path) if path else None,
+                path=path,
             )
         return self._sources[name]
 

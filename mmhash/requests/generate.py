@@ -6,7 +6,7 @@ from typing import Any
 from mmhash.engines.engine import Engine, NativeFormat
 from mmhash.requests.document import Document
 from mmhash.requests.engine_request import EngineRequest, Place
-from mmhash.requests.media_text import has_scheme, is_clear
+from mmhash.requests.media_source import has_scheme, is_clear
 from mmhash.requests.raw_json import Path, RequestError
 
 # The engine accepts lists of lists, and refuses deeper nesting.

@@ -11,7 +11,7 @@ from mmhash.requests import sglang_messages, vllm_messages
 from mmhash.requests.blocks import AddImage
 from mmhash.requests.document import Document
 from mmhash.requests.engine_request import EngineRequest, Place
-from mmhash.requests.media_text import is_clear
+from mmhash.requests.media_source import is_clear
 from mmhash.requests.raw_json import RequestError, kind_of
 
 # The engine builds a data: URL from it, whose content begins after the first comma.

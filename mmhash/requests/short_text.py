@@ -8,7 +8,7 @@ import re
 from functools import cached_property
 from secrets import token_hex
 
-from mmhash.requests.media_text import Base64Error, decode_base64
+from mmhash.requests.media_source import Base64Error, decode_base64
 
 # Base64 follows these marks: in a data: URL, and in the string of a member such as `data` or
 # `image_data`. Each mark is found by its beginning, because a regular expression searches slowly.

@@ -26,7 +26,7 @@ from mmhash.errors import MMHashError, TransportError
 from mmhash.image import DAMAGE
 from mmhash.kvindex.zmtp import Decoder
 from mmhash.prompts.headers import read_size
-from mmhash.requests.media_text import decode_data_url
+from mmhash.requests.media_source import decode_data_url
 from mmhash.tags import TAGS_MEMBER
 from mmhash.transport import handles
 from mmhash_service.bodies.parsing import (

@@ -1,12 +1,12 @@
 """The hash functions of vLLM's block keys: `--prefix-caching-hash-algo`."""
 
-import hashlib
 import pickle
 from collections.abc import Callable, Sequence
 from functools import partial
+from hashlib import sha256
 from typing import Any, NamedTuple
 
-from xxhash import xxh3_128_digest
+from xxhash import xxh3_128
 
 from mmhash.arguments import check_text
 from mmhash.engines import cbor
@@ -20,17 +20,14 @@ class BlockHash(NamedTuple):
     """The functions that serialize a value, hash the bytes, and prepare blocks of tokens."""
 
     dumps: Callable[[Any], bytes]
-    digest: Callable[[bytes], bytes]
+    new: Callable[[bytes], Any]
     arrays: Callable[[Sequence[int], int], Sequence[Any]]
     cryptographic: bool
 
     def __call__(self, value: Any) -> bytes:
         """Return the hash of a value."""
-        return self.digest(self.dumps(value))
-
-
-def _sha256(data: bytes) -> bytes:
-    return hashlib.sha256(data).digest()
+        digest: bytes = self.new(self.dumps(value)).digest()
+        return digest
 
 
 def _tuples(tokens: Sequence[int], length: int) -> list[tuple[int, ...]]:
@@ -44,10 +41,10 @@ _pickled = partial(pickle.dumps, protocol=5)
 
 
 _BLOCK_HASHES = {
-    "sha256": BlockHash(_pickled, _sha256, _tuples, True),
-    "sha256_cbor": BlockHash(cbor.dumps, _sha256, cbor.int_arrays, True),
-    "xxhash": BlockHash(_pickled, xxh3_128_digest, _tuples, False),
-    "xxhash_cbor": BlockHash(cbor.dumps, xxh3_128_digest, cbor.int_arrays, False),
+    "sha256": BlockHash(_pickled, sha256, _tuples, True),
+    "sha256_cbor": BlockHash(cbor.dumps, sha256, cbor.int_arrays, True),
+    "xxhash": BlockHash(_pickled, xxh3_128, _tuples, False),
+    "xxhash_cbor": BlockHash(cbor.dumps, xxh3_128, cbor.int_arrays, False),
 }
 
 

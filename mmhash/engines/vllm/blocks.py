@@ -60,9 +60,9 @@ def block_keys(
         hashed_after=hashed_after,
     )
     keys = []
-    dumps, digest = hash_.dumps, hash_.digest  # looked up once, not for each block
+    dumps, new = hash_.dumps, hash_.new  # looked up once, not for each block
     for array, extra in zip(hash_.arrays(tokens, block_size), extras, strict=False):
-        parent = digest(dumps((parent, array, extra)))
+        parent = new(dumps((parent, array, extra))).digest()
         keys.append(parent)
     return keys
 

@@ -21,8 +21,6 @@ def read_options(options: Mapping[str, Any], kind: str, known: Collection[str]) 
 
     An unknown option raises InputValueError, because it may change the number of tokens.
     """
-    if not options:
-        return Section(_NAME, {})
     kinds = ("images_kwargs", "videos_kwargs", "audio_kwargs", "text_kwargs")
     flat = {name: value for name, value in options.items() if name not in kinds}
     own = Section(_NAME, dict(options)).section(kind)

@@ -58,8 +58,9 @@ class Qwen2VL(Family):
         raise UnknownModelError(f"mmhash cannot plan {modality} items of this model for {engine}")
 
     def _expand_image(self, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
-        chosen = read_options(options, "images_kwargs", PIXEL_OPTIONS)
-        pixels = read_pixels(chosen, self.image.pixels)
+        pixels = self.image.pixels
+        if options:
+            pixels = read_pixels(read_options(options, "images_kwargs", PIXEL_OPTIONS), pixels)
         height, width = self.image.resize_image(size.height, size.width, pixels)
         # The processor repeats an image as the frames of a patch.
         grid = self.image.grid(height, width)

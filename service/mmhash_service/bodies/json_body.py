@@ -8,10 +8,9 @@ from pydantic import BaseModel, ValidationError
 from mmhash_service.bodies.parsing import (
     count_strings,
     parse_media_type,
-    refuse_many_values,
     unsupported_type,
 )
-from mmhash_service.bodies.reading import read_body, too_large
+from mmhash_service.bodies.reading import read_body, refuse_many_values, too_large
 from mmhash_service.bodies.validation import invalid_members
 from mmhash_service.limits.capacity import Admission
 from mmhash_service.problems.problem import InvalidPart, Problem

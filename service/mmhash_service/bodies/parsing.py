@@ -10,17 +10,14 @@ from pydantic import BaseModel, ValidationError
 from starlette.datastructures import QueryParams
 
 from mmhash.dtypes import ITEM_SIZE, unknown_dtype
-from mmhash.requests.media_text import Base64Error, DataUrlError
+from mmhash.requests.media_source import Base64Error, DataUrlError
 from mmhash_service.bodies.validation import invalid_parameters
-from mmhash_service.limits.text import has_many_values
+from mmhash_service.limits.text import parse_natural
 from mmhash_service.problems.problem import InvalidPart, Problem, shown
 
 Model = TypeVar("Model", bound=BaseModel)
 
 MAX_DIMS = 32
-
-# 19 digits hold every number below 2**63; int() is slow only for much longer texts.
-_NATURAL = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 # A type and subtype of RFC 6838, and any parameters.
 _MEDIA_TYPE = re.compile(
@@ -30,14 +27,6 @@ _MEDIA_TYPE = re.compile(
 
 # A weight of RFC 9110.
 _QUALITY = re.compile(r"0(\.[0-9]{0,3})?|1(\.0{0,3})?", re.ASCII)
-
-
-def parse_natural(text: str) -> int | None:
-    """Return the number that `text` spells in decimal digits, or None if it is not below 2**63."""
-    if not _NATURAL.fullmatch(text):
-        return None
-    number = int(text)
-    return number if number < 1 << 63 else None
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
@@ -114,12 +103,6 @@ def parse_query(parameters: QueryParams, model: type[Model]) -> Model:
         return model.model_validate(dict(parameters))
     except ValidationError as error:
         raise Problem("invalid-query", invalid_parameters(error, model)) from error
-
-
-def refuse_many_values(text: bytes | bytearray) -> None:
-    """Refuse JSON text with more values than a parser may read in one call."""
-    if has_many_values(text):
-        raise Problem("body-too-large", reason="the JSON has too many values")
 
 
 def count_strings(text: bytes | bytearray) -> int:

@@ -8,8 +8,7 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from mmhash.engines.caller_fields import COMPRESSION_HEADERS
-from mmhash_service.bodies.parsing import parse_natural
-from mmhash_service.limits.text import header_of
+from mmhash_service.limits.text import has_many_values, header_of, parse_natural
 from mmhash_service.problems.problem import Problem, shown
 from mmhash_service.telemetry import metrics, tracing
 
@@ -78,6 +77,12 @@ def too_large(limit: int, length: int | None = None) -> Problem:
     """Return the problem for a body longer than `limit` bytes."""
     sent = "the body is longer" if length is None else f"the body has {length} bytes"
     return Problem("body-too-large", reason=f"{sent}: at most {limit} bytes are accepted")
+
+
+def refuse_many_values(text: bytes | bytearray) -> None:
+    """Refuse JSON text with more values than a parser may read in one call."""
+    if has_many_values(text):
+        raise Problem("body-too-large", reason="the JSON has too many values")
 
 
 class _Body:

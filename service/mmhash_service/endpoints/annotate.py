@@ -49,7 +49,7 @@ async def annotate_request(request: Request) -> Response:
     query = parse_query(request.query_params, AnnotateQuery)
     resources = Resources.of(request)
     with resources.limits.admit() as admission:
-        context = build_context(request, query.of_items(), admission)
+        context = build_context(resources, request, query.of_items(), admission)
         models, work = resources.models, resources.work
         text = await read_json(request, resources.settings, admission)
         admission.hold(2 * len(text))  # the request as text, and the response around it

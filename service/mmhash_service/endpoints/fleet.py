@@ -46,7 +46,7 @@ async def route(request: Request) -> Response:
         text = await read_json(request, resources.settings, admission)
         routed = await read_request(text, JSON, query.path, resources.work, is_prompt=True)
         _ = routed.document  # a body that is not JSON is refused
-        routing = Routing(resources.router, request, routed, admission, is_counted=False)
+        routing = Routing(resources, request, routed, admission, is_counted=False)
         decision = await routing.decide()
         body = routed.text if decision.best is None else decision.prepared.body
         cost_us = len(body) / _BYTES_PER_US

@@ -50,7 +50,7 @@ async def hash_body(request: Request) -> Response:
     resources = Resources.of(request)
     settings = resources.settings
     with resources.limits.admit() as admission:
-        context = build_context(request, query, admission)
+        context = build_context(resources, request, query, admission)
         reader = open_body(context, body_type, content_type, query, length)
         await read_body(request, settings.max_body_bytes, reader.take, settings.stall_timeout_s)
         with tracing.span("hash"):

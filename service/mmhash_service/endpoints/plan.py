@@ -29,7 +29,7 @@ async def plan(request: Request) -> Response:
     query = parse_query(request.query_params, PlanQuery)
     resources = Resources.of(request)
     with resources.limits.admit() as admission:
-        context = build_context(request, query.of_items(), admission)
+        context = build_context(resources, request, query.of_items(), admission)
         model = resources.models.find(query.model)
         text = await read_json(request, resources.settings, admission)
         admission.hold(3 * len(text))  # its media, and the response that repeats the request

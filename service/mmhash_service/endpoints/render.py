@@ -253,7 +253,7 @@ async def _answer(
     try:
         with resources.limits.admit() as admission:
             settings = resources.settings
-            context = build_context(request, _query(settings.render_version), admission)
+            context = build_context(resources, request, _query(settings.render_version), admission)
             text = await read_json(request, settings, admission)
             admission.hold(2 * len(text))
             is_short = len(text) <= _INLINE_MAX

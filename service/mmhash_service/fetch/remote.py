@@ -6,8 +6,8 @@ from collections.abc import Callable
 import httpcore
 import httpx
 
-from mmhash_service.bodies.parsing import parse_natural
 from mmhash_service.fetch.validators import Validator, validator_of
+from mmhash_service.limits.text import parse_natural
 from mmhash_service.problems.problem import Problem
 
 

@@ -12,9 +12,9 @@ from mmhash.errors import InputValueError, LimitError
 from mmhash.kvindex import Index, Match, WorkerStats
 from mmhash.kvindex import Worker as EventSource
 from mmhash_service.gateway.connection import SilentError, WorkerError
-from mmhash_service.gateway.conversations import Conversations
 from mmhash_service.gateway.discovery import complete, count_requests, describe
 from mmhash_service.gateway.naming import PLUGIN_PATH, read_plugin
+from mmhash_service.gateway.policy import Conversations
 from mmhash_service.gateway.served_models import ServedModels, read_model_list
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.sources import read_workers
@@ -93,7 +93,8 @@ class Fleet:
 
     def workers_for(self, model: str) -> Sequence[Worker]:
         """Return the workers that may get a request for a model; "" means no model."""
-        return self.models.workers_for(model, list(self.workers.values()))
+        workers = list(self.workers.values())
+        return workers if self.models.is_one_list else self.models.workers_for(model, workers)
 
     def adapters(self, model: str, engine: EngineSpec) -> set[Adapter]:
         """Return what an engine's workers list for an adapter of this name.

@@ -19,7 +19,7 @@ leaves its cache makes the queues longer.
 
 `evicted` is the number of tokens that other requests will have to compute again. `crowding` says
 how much more of a worker's cache recent conversations fill than the fleet's mean
-(conversations.py). A crowded worker evicts tokens that its conversations still need: up to
+(`Conversations`). A crowded worker evicts tokens that its conversations still need: up to
 `conversation_reuse`, the average reuse of a conversation, which is 0 if no prompt continues
 another.
 
@@ -31,7 +31,8 @@ Policies for comparison: round robin, least load, and consistent hashing on the 
 image. Rendezvous hashing moves only the share of a worker that joins or leaves.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import exp
 from typing import Literal, NamedTuple
 
 from blake3 import blake3
@@ -138,3 +139,58 @@ def home_of(candidates: Sequence[Candidate], new_key: bytes) -> str | None:
 def _consistent_hash(one: Candidate, key: bytes) -> float:
     digest = blake3(b"%d %b%b" % (len(key), key, one.url.encode())).digest(6)
     return int.from_bytes(digest, "big") / (1 << 48)
+
+
+# A worker with fewer conversations than this is forgotten.
+_FADED = 0.001
+
+
+class Conversations:
+    """Estimate how many conversations recently began at each worker: requests carry no id.
+
+    A request counts as the fraction of a new conversation that its worker has to compute: 1 if the
+    whole prompt is new, and about a tenth for the next turn of a conversation that the worker has.
+    The counts fade as the caches take in new tokens, by a factor of e for as many tokens as all
+    caches hold together. A request that the engine refuses counts only until the refusal.
+
+    The first turn does not tell how large a conversation will grow, so each counts with the mean
+    size of earlier conversations. A worker at which many conversations began is therefore crowded
+    before they have grown, and new ones go elsewhere, even if this worker has their system prompt.
+    In simulations this caches more tokens than counting the tokens sent (docs/benchmarks.md).
+    """
+
+    def __init__(self) -> None:
+        self._begun: dict[str, float] = {}  # by worker
+        self._new_tokens = 0.0
+        self._reused_tokens = 0.0
+
+    def add(self, url: str, new_tokens: int, prompt_tokens: int, cached_tokens: int) -> None:
+        """Add a request that a worker answers. All caches together hold `cached_tokens`."""
+        kept = exp(-new_tokens / cached_tokens)
+        # The counts of workers that have left fade too.
+        self._begun = {one: kept * n for one, n in self._begun.items() if n > _FADED}
+        self._begun[url] = self._begun.get(url, 0.0) + new_tokens / max(1, prompt_tokens)
+        self._new_tokens = kept * self._new_tokens + new_tokens
+        self._reused_tokens = kept * self._reused_tokens + prompt_tokens - new_tokens
+
+    @property
+    def reused_tokens(self) -> float:
+        """The average number of prompt tokens that a conversation reuses."""
+        return self._reused_tokens / max(1.0, sum(self._begun.values()))
+
+    def crowding(self, computing: Mapping[str, float], cached_tokens: int) -> dict[str, float]:
+        """Return how much more of its cache each worker's recent conversations fill than the mean.
+
+        `computing` has the new fractions of the requests that each worker has not answered yet. The
+        result is a fraction of the cache, and 0 below the mean, because evictions there cost
+        little. Fractions are rounded to sixteenths: while all workers have about the same number of
+        conversations, gateways agree on the home of new content.
+        """
+        begun = {url: self._begun.get(url, 0.0) + parts for url, parts in computing.items()}
+        tokens = self._new_tokens / max(1.0, sum(self._begun.values()))
+        mean = sum(begun.values()) / max(1, len(begun))
+        sixteenth = cached_tokens / max(1, len(begun)) / 16
+        return {
+            url: int(max(0.0, count - mean) * tokens / sixteenth) / 16
+            for url, count in begun.items()
+        }

@@ -65,7 +65,6 @@ class Proxy:
         self._limits = resources.limits
         self._work = resources.work
         self._fleet = resources.fleet
-        self._router = resources.router
         self._timeout_s = gateway.worker_timeout_s
         self._patience_s = 2 * gateway.health_timeout_s
         self._names_route = gateway.route_header
@@ -85,7 +84,7 @@ class Proxy:
         with self._limits.admit() as held:
             is_prompt = has_prompt(request)
             routed = await self._read(request, held, is_prompt=is_prompt)
-            routing = Routing(self._router, request, routed, held, is_prompt=is_prompt)
+            routing = Routing(self._resources, request, routed, held, is_prompt=is_prompt)
             with _ClientWatch(scope) as watch:
                 exchange, connection = await self._send(scope, routing)
                 scope[ROUTE] = exchange.facts

@@ -37,8 +37,14 @@ from mmhash_service.plan.media import (
     resolve,
     resolved_only,
 )
-from mmhash_service.plan.request import open_document, open_to_plan, plan_opened
-from mmhash_service.plan.sizes import ask_processor, measure, questions_of
+from mmhash_service.plan.request import (
+    ask_processor,
+    measure,
+    open_document,
+    open_to_plan,
+    plan_opened,
+    questions_of,
+)
 from mmhash_service.problems.problem import InvalidPart, Problem
 from mmhash_service.settings import Settings
 
@@ -262,7 +268,9 @@ class _Steps:
         self._context, self._model, self._request = context, model, request
         self._engine, self._find_matches, self._fetches = naming.engine, find_matches, fetches
         is_signed = context.signer is not None
-        self._options = _plan_options(naming, context.tenant_secret, is_signed=is_signed)
+        self._options, self._block_size = _plan_options(
+            naming, context.tenant_secret, is_signed=is_signed
+        )
 
     def open(self) -> None:
         """Read the request for its engine."""
@@ -300,18 +308,19 @@ class _Steps:
         # An engine that names files itself gets no hash, so there is nothing to sign.
         if signer is not None and plan.items and self._engine.server == "python":
             opened.request.set_tags(_tags(signer, plan, opened))
-        block_size = self._engine.tokens_per_block
-        matched = self._find_matches(plan.event_ids, block_size)
-        return Planned(
-            plan, opened.request.write(), block_size, name_blocks(plan, block_size), matched
-        )
+        matched = self._find_matches(plan.event_ids, self._block_size)
+        unnamed = name_blocks(plan, self._block_size)
+        return Planned(plan, opened.request.write(), self._block_size, unnamed, matched)
 
 
 @lru_cache(256)  # engines, tenants and adapters are few
-def _plan_options(naming: Naming, tenant: bytes | None, *, is_signed: bool) -> PlanOptions:
+def _plan_options(
+    naming: Naming, tenant: bytes | None, *, is_signed: bool
+) -> tuple[PlanOptions, int]:
+    """Return the options of plans, and the tokens of a block."""
     if naming.engine.server == "mmhash" and not (naming.engine.by_tenant and is_signed):
         tenant = None  # the plugin does not know whose request it names
-    return complete(
+    options = complete(
         # Tags vouch for the hashes in a request.
         hashes="key" if is_signed else naming.hashes,
         tenant=tenant,
@@ -319,6 +328,7 @@ def _plan_options(naming: Naming, tenant: bytes | None, *, is_signed: bool) -> P
         lora_path=naming.lora_path,
         **naming.engine.plan_options(),
     )
+    return options, naming.engine.tokens_per_block
 
 
 def _tags(signer: Signer, plan: Plan, opened: OpenedPlan) -> list[str]:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fastapi import Request
 
@@ -42,8 +42,10 @@ from mmhash_service.plan.annotate import (
     read_to_annotate,
 )
 from mmhash_service.problems.problem import Problem
-from mmhash_service.resources import Resources
 from mmhash_service.telemetry import metrics
+
+if TYPE_CHECKING:
+    from mmhash_service.gateway.resources import GatewayResources
 
 # The load, in tokens, of a request with a body but no plan: a median prompt with an image.
 UNPLANNED_TOKENS = 600
@@ -313,7 +315,7 @@ class Routing:
 
     def __init__(
         self,
-        router: Router,
+        resources: "GatewayResources",
         request: Request,
         routed: RoutedRequest,
         admission: Admission,
@@ -326,8 +328,7 @@ class Routing:
 
         The metrics count the request unless nothing is sent.
         """
-        self._router = router
-        self._resources = Resources.of(request)
+        self._resources = resources
         self._request = request
         self._routed = routed
         self._admission = admission
@@ -347,7 +348,7 @@ class Routing:
         return decision
 
     async def _decide(self) -> Decision:
-        router = self._router
+        router = self._resources.router
         while True:
             model = await router.requested_model(self._routed, self._resources.work)
             engines = {worker.engine for worker in router.fleet.workers.values()}
@@ -367,8 +368,8 @@ class Routing:
             return Prepared(routed.text, "no-engine")
         try:
             query = _hash_query(engine.name, bool(resources.settings.tag_secrets))
-            context = build_context(self._request, query, self._admission)
-            return await self._router.prepare(context, resources.models, model, engine, routed)
+            context = build_context(resources, self._request, query, self._admission)
+            return await resources.router.prepare(context, resources.models, model, engine, routed)
         except Problem as problem:
             return Prepared(routed.text, problem.name, reason=_reason(problem))
         except Exception:

@@ -6,16 +6,18 @@ from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect
 from starlette.responses import RedirectResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mmhash_service.endpoints import fleet, page, probes
 from mmhash_service.gateway.proxy import KNOWN_PATHS, Proxy
 from mmhash_service.gateway.resources import GatewayResources
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.http.app import build_endpoints, list_middleware, paths_of
-from mmhash_service.http.problem_responses import ProblemMiddleware
+from mmhash_service.http.problem_responses import response_to
 from mmhash_service.models import Models
+from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
 
 # The probes of the gateway. Paths of other probes, such as /version, belong to the workers.
@@ -50,6 +52,30 @@ class Gateway:
         is_own = scope["type"] != "http" or scope["path"] in self._own_paths
         app: ASGIApp = self._endpoints if is_own else self._proxy
         await (RedirectResponse("fleet") if _is_browser(scope) else app)(scope, receive, send)
+
+
+class ProblemMiddleware:
+    """Answers failures of an application that is not FastAPI's, as FastAPI's are answered."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on; if it fails before its response begins, answer with a problem."""
+        has_started = False
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal has_started
+            has_started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_and_note)
+        except Exception as error:
+            if not has_started:
+                await response_to(error)(scope, receive, send)
+            if has_started or not isinstance(error, Problem | ClientDisconnect):
+                raise
 
 
 def _is_browser(scope: Scope) -> bool:

@@ -8,7 +8,6 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mmhash_service.endpoints.schemas.server import ProblemAnswer
 from mmhash_service.problems.catalogue import PROBLEMS
@@ -75,30 +74,6 @@ def add_problem_handlers(app: FastAPI) -> None:
 
     for kind in (Problem, ClientDisconnect, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, handle)
-
-
-class ProblemMiddleware:
-    """Answers failures of an application that is not FastAPI's, as FastAPI's are answered."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on; if it fails before its response begins, answer with a problem."""
-        has_started = False
-
-        async def send_and_note(message: Message) -> None:
-            nonlocal has_started
-            has_started = True
-            await send(message)
-
-        try:
-            await self._app(scope, receive, send_and_note)
-        except Exception as error:
-            if not has_started:
-                await response_to(error)(scope, receive, send)
-            if has_started or not isinstance(error, Problem | ClientDisconnect):
-                raise
 
 
 def _describe(error: BaseException) -> str:

@@ -147,9 +147,10 @@ def on_unix_socket(request: Request) -> bool:
     return server is not None and server[1] is None
 
 
-def build_context(request: Request, query: HashQuery, admission: Admission) -> RequestContext:
+def build_context(
+    resources: Resources, request: Request, query: HashQuery, admission: Admission
+) -> RequestContext:
     """Build the context of a request from its query and headers."""
-    resources = Resources.of(request)
     # Take all of one request's values from the same settings: a reload replaces them at any time.
     settings = resources.settings
     tenant = resolve_tenant(request, settings)

@@ -7,7 +7,7 @@ import mmhash
 from mmhash import Digest
 from mmhash.cpu import hash_bytes
 from mmhash.errors import DeviceError, InputError, TransportError
-from mmhash.requests.media_text import decode_base64, decode_data_url, is_data_url
+from mmhash.requests.media_source import decode_base64, decode_data_url, is_data_url
 from mmhash.transport import IpcTensor, SharedTensor
 from mmhash_service.bodies.json_body import JsonText, parse_json
 from mmhash_service.bodies.parsing import parse_dtype, refusing_damage

@@ -4,6 +4,7 @@ The guard imports this module into the engine's process, so nothing here imports
 metrics.
 """
 
+import re
 from collections.abc import Iterable
 
 import numpy as np
@@ -22,6 +23,18 @@ SINGLE_VALUED = frozenset(
         *(name.encode() for name in COMPRESSION_HEADERS),
     }
 )
+
+
+# 19 digits hold every number below 2**63; int() is slow only for much longer texts.
+_NATURAL = re.compile(r"[0-9]{1,19}", re.ASCII)
+
+
+def parse_natural(text: str) -> int | None:
+    """Return the number that `text` spells in decimal digits, or None if it is not below 2**63."""
+    if not _NATURAL.fullmatch(text):
+        return None
+    number = int(text)
+    return number if number < 1 << 63 else None
 
 
 def header_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:

@@ -219,7 +219,7 @@ class Picker:
         if tested is not None and not any(map(may_choose, self._fleet.workers.values())):
             raise Problem("busy", reason=f"no worker is in {_TEST_SELECTION}")
         return await Routing(
-            self._resources.router, request, routed, held,
+            self._resources, request, routed, held,
             is_prompt=is_prompt, may_choose=may_choose,
         ).decide()  # fmt: skip
 

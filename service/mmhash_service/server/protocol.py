@@ -17,13 +17,13 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from mmhash_service.bodies.parsing import parse_natural
 from mmhash_service.bodies.reading import (
     DIRECT_MIN_BYTES,
     MIN_PROGRESS,
     RECEIVE_BODY,
     WATCH_CLIENT,
 )
+from mmhash_service.limits.text import parse_natural
 from mmhash_service.server.body_sink import READ_BYTES, BodyReceiver, BodySink, Consume, Count
 
 # Clients and proxies send far less, and most servers accept 8 to 32 KiB. One read of uvloop, up to

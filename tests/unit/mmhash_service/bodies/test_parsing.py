@@ -11,40 +11,11 @@ from mmhash_service.bodies.parsing import (
     MAX_DIMS,
     parse_dtype,
     parse_media_type,
-    parse_natural,
     parse_shape,
 )
 from mmhash_service.problems.problem import Problem
 
 BIGGEST = 2**63 - 1
-
-
-@pytest.mark.parametrize("number", [0, 1, 9, 10, 2**53 + 1, BIGGEST])
-def test_a_natural_number_is_read(number: int) -> None:
-    assert parse_natural(str(number)) == number
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        " 1",
-        "1 ",
-        "1\n",
-        "+1",
-        "-1",
-        "1.0",
-        "1e3",
-        "0x10",
-        "1_000",
-        "٣",
-        "²",
-        str(2**63),
-        "0" * 20,
-    ],
-)
-def test_nothing_else_is_a_natural_number(text: str) -> None:
-    assert parse_natural(text) is None
 
 
 @given(st.lists(st.integers(0, BIGGEST), max_size=MAX_DIMS))

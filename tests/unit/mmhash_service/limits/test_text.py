@@ -1,10 +1,10 @@
-"""The count of a JSON text's values, against Python's own parser."""
+"""Numbers in headers, and the count of a JSON text's values, against Python's own parser."""
 
 import json
 
 import pytest
 
-from mmhash_service.limits.text import MAX_VALUES, has_many_values
+from mmhash_service.limits.text import MAX_VALUES, has_many_values, parse_natural
 
 STEP = 1 << 20  # the bytes that are counted at a time
 
@@ -26,3 +26,31 @@ def test_each_sign_before_a_value_counts(sign: bytes) -> None:
 
 def test_long_texts_are_one_value() -> None:
     assert not has_many_values(b'"' + b"A" * (3 * STEP) + b'"')
+
+
+@pytest.mark.parametrize("number", [0, 1, 9, 10, 2**53 + 1, 2**63 - 1])
+def test_a_natural_number_is_read(number: int) -> None:
+    assert parse_natural(str(number)) == number
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " 1",
+        "1 ",
+        "1\n",
+        "+1",
+        "-1",
+        "1.0",
+        "1e3",
+        "0x10",
+        "1_000",
+        "٣",
+        "²",
+        str(2**63),
+        "0" * 20,
+    ],
+)
+def test_nothing_else_is_a_natural_number(text: str) -> None:
+    assert parse_natural(text) is None

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from mmhash.requests.media_text import (
+from mmhash.requests.media_source import (
     _MAX_ESCAPES,
     Base64Error,
     DataUrlError,
