@@ -1,12 +1,12 @@
 """`AsyncHasher`: computes keys without blocking the event loop for longer than a time slice."""
 
 import asyncio
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from time import perf_counter
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self, overload
+from typing import Any, Self
 
 from mmhash.arguments import check_int
 from mmhash.cpu import cpu_count
@@ -26,19 +26,6 @@ _PART_BYTES = 8 << 10
 PARALLEL_MIN_BYTES = 4 << 20
 # All calls together work this long in one round of the loop, before other tasks get their turn.
 _SLICE_S = 0.5e-3
-
-
-class HasherStats(NamedTuple):
-    """The current load of a hasher, and its counters since creation."""
-
-    running: int
-    running_bytes: int
-    waiting: int
-    waiting_bytes: int
-    inline: int  # items hashed on the loop
-    threaded: int  # items hashed in a thread, or on a GPU
-    joined: int  # items that joined the job of the same item
-    failed: int
 
 
 class AsyncHasher:
@@ -75,41 +62,20 @@ class AsyncHasher:
         self._in_flight: dict[Hashable, tuple[Job, int]] = {}
         self._turn = asyncio.Lock()  # held by the call that is starting its items
         self._slice_ends: float | None = None
-        self._inline = self._threaded = self._joined = self._failed = 0
 
     def __repr__(self) -> str:
         return f"<AsyncHasher of {self._threads} threads{', closed' if self._closed else ''}>"
 
-    @overload
-    async def keys(
-        self,
-        items: Iterable[Any],
-        *,
-        algorithm: Algorithm = ...,
-        tenant: bytes | None = ...,
-        return_errors: Literal[False] = ...,
-    ) -> list[Digest]: ...
-    @overload
-    async def keys(
-        self,
-        items: Iterable[Any],
-        *,
-        algorithm: Algorithm = ...,
-        tenant: bytes | None = ...,
-        return_errors: Literal[True],
-    ) -> list[Digest | Exception]: ...
     async def keys(
         self,
         items: Iterable[Any],
         *,
         algorithm: Algorithm = "blake3",
         tenant: bytes | None = None,
-        return_errors: bool = False,
-    ) -> list[Digest] | list[Digest | Exception]:
+    ) -> list[Digest]:
         """Return the keys that `mmhash.keys` returns, in the order of the items.
 
-        The first error names its item, and is raised once nothing in the call is being read. With
-        `return_errors=True`, an error takes the place of its item, and the other items have keys.
+        The first error names its item, and is raised once nothing in the call is being read.
         The items of an iterator are hashed one after another, because they may share one buffer. If
         each item has its own memory, pass a list: then threads share the work.
         """
@@ -122,18 +88,21 @@ class AsyncHasher:
                 outcomes += await self._hash([item], options)
         else:
             outcomes = await self._hash(list(items), options)
-        results: list[Digest | Exception] = [
-            _with_index(index, outcome) if isinstance(outcome, Exception) else outcome
-            for index, outcome in enumerate(outcomes)
-        ]
-        return results if return_errors else _raise_first_error(results)
+        results: list[Digest] = []
+        for index, outcome in enumerate(outcomes):
+            if isinstance(outcome, Exception):
+                raise _with_index(index, outcome)
+            results.append(outcome)
+        return results
 
     async def key(
         self, item: Any, *, algorithm: Algorithm = "blake3", tenant: bytes | None = None
     ) -> Digest:
         """Return the key that `mmhash.key` returns."""
-        outcomes = await self._hash([item], JobOptions(check_algorithm(algorithm), tenant))
-        return _raise_first_error(outcomes)[0]
+        (outcome,) = await self._hash([item], JobOptions(check_algorithm(algorithm), tenant))
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
     async def close(self) -> None:
         """Refuse new calls, fail waiting calls, and return when no item is being read."""
@@ -155,19 +124,6 @@ class AsyncHasher:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
-
-    def stats(self) -> HasherStats:
-        """Return the current load, and the counters."""
-        return HasherStats(
-            len(self._running),
-            self._running_bytes,
-            len(self._waiting),
-            self._waiting_bytes,
-            self._inline,
-            self._threaded,
-            self._joined,
-            self._failed,
-        )
 
     async def _hash(self, items: list[Any], options: JobOptions) -> list[Outcome]:
         """Return the key or the error of each item.
@@ -216,10 +172,7 @@ class AsyncHasher:
             raise _closed_error()
         cost = cost_of(item)
         if _is_inline(cost):
-            self._inline += 1
-            (outcome,) = read_items([item], options)
-            self._failed += isinstance(outcome, Exception)
-            return outcome
+            return read_items([item], options)[0]
         identity = (identity_of(item), options)
         place = self._in_flight.get(identity)
         if place is None:
@@ -228,8 +181,6 @@ class AsyncHasher:
             self._in_flight[identity] = place
             if cost.device is None:
                 self._enqueue(place[0])
-        else:
-            self._joined += 1
         job = place[0]
         if job not in jobs:
             jobs[job] = None
@@ -301,13 +252,11 @@ class AsyncHasher:
             return
         del self._running[job]
         self._running_bytes -= job.nbytes
-        self._threaded += len(outcomes)
         self._resolve(job, outcomes)
         self._admit()
 
     def _resolve(self, job: Job, outcomes: list[Outcome]) -> None:
         self._forget(job)
-        self._failed += sum(isinstance(outcome, Exception) for outcome in outcomes)
         job.future.set_result(outcomes)
 
     def _forget(self, job: Job) -> None:
@@ -349,13 +298,6 @@ def _with_index(index: int, error: Exception) -> Exception:
         return named
     error.add_note(f"item {index}")
     return error
-
-
-def _raise_first_error(outcomes: Sequence[Outcome]) -> list[Digest]:
-    for outcome in outcomes:
-        if isinstance(outcome, Exception):
-            raise outcome
-    return [outcome for outcome in outcomes if isinstance(outcome, Digest)]
 
 
 def _closed_error() -> ClosedError:
