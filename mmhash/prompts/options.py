@@ -11,7 +11,7 @@ from mmhash.prompts.media import KnownMedia
 
 
 class PlanOptions(BlockOptions, total=False):
-    """The options of `Model.plan`: those of blocks, and these."""
+    """The options of `Model.plan`: the options of blocks, and the following."""
 
     block_size: int | None
     """The tokens of a block or page: 16 for vLLM and 1 for SGLang by default."""
@@ -67,7 +67,7 @@ _DEFAULTS = PlanOptions(
 
 
 def complete(**given: Unpack[PlanOptions]) -> PlanOptions:
-    """Return all options, checked: the given ones, and the defaults of the others."""
+    """Check the options, and fill in the defaults."""
     if unknown := given.keys() - _DEFAULTS.keys():
         raise TypeError(f"plan() got an unexpected keyword argument {min(unknown)!r}")
     options = cast("PlanOptions", {**_DEFAULTS, **given})
@@ -76,7 +76,7 @@ def complete(**given: Unpack[PlanOptions]) -> PlanOptions:
     for name in ("lora_path", "model_id", "chat_template"):
         check_optional_text(name, options[name])
     if options["tenant"] is not None:
-        tenant_key(options["tenant"])  # raises for one that cannot be
+        tenant_key(options["tenant"])  # raises if it is malformed
     media = options["media"]
     if not (media is None or isinstance(media, Mapping) or callable(media)):
         kind = type(media).__name__
@@ -90,5 +90,5 @@ def complete(**given: Unpack[PlanOptions]) -> PlanOptions:
 
 
 def block_options(options: PlanOptions) -> BlockOptions:
-    """Return those of the options that change the keys of blocks."""
+    """Return the options that change the keys of blocks."""
     return cast("BlockOptions", {name: options[name] for name in BlockOptions.__annotations__})  # type: ignore[literal-required]
