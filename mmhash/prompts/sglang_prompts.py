@@ -14,6 +14,7 @@ from mmhash.prompts.templates import NOT_PASSED, OWN_ARGUMENTS, TemplateRenderEr
 from mmhash.requests import EngineRequest, MediaPart, UnplannedError
 from mmhash.requests.members import (
     check_ids,
+    check_text,
     completion_prompts,
     read_object,
     read_switch,
@@ -203,12 +204,15 @@ def _with_system_first(
     messages: Sequence[dict[str, Any]], form: str, *, leading: bool
 ) -> list[dict[str, Any]]:
     """Return the messages with a single system message, for templates that take only one."""
-    system = [one["content"] for one in messages if one["role"] == "system"]
-    others = [one for one in messages if one["role"] != "system"]
+    system = [one.get("content") for one in messages if one.get("role") == "system"]
+    others = [one for one in messages if one.get("role") != "system"]
     texts: list[str] = []
     for number, content in enumerate(system):
-        parts = [{"text": content}] if isinstance(content, str) else content
-        found = [part["text"] for part in parts if isinstance(part, dict) and "text" in part]
+        parts = [{"text": content}] if isinstance(content, str) else content or ()
+        if not isinstance(parts, Sequence):
+            raise InputValueError("the content of a message must be a text or a list of parts")
+        held = [part["text"] for part in parts if isinstance(part, dict) and "text" in part]
+        found = [check_text("the text of a content part", text) for text in held]
         if form == "messages" and not (leading and number == 0):
             found = [text.strip() for text in found if text.strip()]
             found = ["\n".join(found)] if found else []
@@ -348,7 +352,7 @@ def _part(part: Any) -> dict[str, Any]:
         raise InputValueError("a content part must be an object")
     if part.get("type") == "tool_reference" and isinstance(part.get("name"), str):
         return {"type": "tool_reference", "name": part["name"]}
-    if part.get("type") in {"text", "input_text"} and isinstance(part.get("text"), str):
+    if part.get("type") in ("text", "input_text") and isinstance(part.get("text"), str):
         return {"type": "text", "text": part["text"]}
     raise UnplannedError(f"no plan for a content part of type {str(part.get('type'))[:40]!r}")
 

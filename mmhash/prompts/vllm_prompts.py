@@ -323,7 +323,8 @@ def _text(part: Any) -> str | None:
         return None
     if not isinstance(part, dict):
         raise InputValueError("a content part must be a text or an object")
-    member = _TEXT_TYPES.get(part.get("type", ""))
+    type_ = part.get("type", "")
+    member = _TEXT_TYPES.get(type_) if isinstance(type_, str) else None
     if member is None:
         raise UnplannedError(f"no plan for a content part of type {str(part.get('type'))[:40]!r}")
     text = part.get(member)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from mmhash.engines.engine import Engine
 from mmhash.errors import InputValueError
-from mmhash.requests import chat, completions, generate, messages, responses
+from mmhash.requests import chat, generate, messages, responses
 from mmhash.requests.document import Document, Form
 from mmhash.requests.engine_request import EngineRequest
 
@@ -29,7 +29,7 @@ COUNTING_PATHS = frozenset({"/v1/messages/count_tokens"})
 
 _READERS: Mapping[Form, Callable[[Document, Engine, str], EngineRequest]] = {
     "chat": chat.read,
-    "completions": completions.read,
+    "completions": EngineRequest,  # has no media
     "generate": generate.read,
     "messages": messages.read,
     "responses": responses.read,

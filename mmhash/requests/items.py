@@ -32,6 +32,8 @@ def items_of(members: Mapping[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]
         return
     if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
         raise InputValueError("input must be a text or a list of objects")
+    if not all(isinstance(one.get("type"), str | None) for one in given):
+        raise InputValueError("the type of an input item must be a text")
     for index, item in enumerate(given):
         yield ("input", index), item
 

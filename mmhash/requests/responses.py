@@ -11,10 +11,7 @@ from mmhash.requests import sglang_responses, vllm_responses
 from mmhash.requests.chat import read_part
 from mmhash.requests.document import Document
 from mmhash.requests.engine_request import EngineRequest
-from mmhash.requests.raw_json import Path
-
-ReadPart = Callable[[dict[str, Any], Path], None]
-"""Add the media of a content part, given the part's place in the document."""
+from mmhash.requests.items import ReadPart
 
 _CONVERTERS: Mapping[str, Callable[[Mapping[str, Any], str, ReadPart], dict[str, Any]]] = {
     "sglang": sglang_responses.convert,
@@ -34,7 +31,7 @@ def read(document: Document, engine: Engine, release: str) -> EngineRequest:
             "no plan for previous_response_id: only the worker knows the earlier messages"
         )
     try:
-        request.chat = convert(document.members, release, partial(_read_part, request, chat))
+        request.chat = convert(document.members, release, partial(read_part, request, chat))
     except InputValueError as error:
         request.note_unclear(str(error))
     return request
@@ -51,9 +48,3 @@ def _of_input_images(chat: ChatFormat | None) -> ChatFormat | None:
         for one in chat.media
     )
     return replace(chat, media=tuple(media))
-
-
-def _read_part(
-    request: EngineRequest, chat: ChatFormat | None, part: dict[str, Any], path: Path
-) -> None:
-    read_part(request, chat, part, path)

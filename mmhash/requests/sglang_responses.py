@@ -78,10 +78,11 @@ def _plain_message(item: dict[str, Any], path: Path, read_part: ReadPart) -> dic
 def _part(part: Any, path: Path, read_part: ReadPart) -> Any:
     if not isinstance(part, dict):
         return part
-    if part.get("type") in {"input_text", "output_text"}:
-        return {"type": "text", "text": part.get("text", "")}
-    if part.get("type") in {"input_image", "image_url"}:
-        read_part(part, path)
+    match part.get("type"):
+        case "input_text" | "output_text":
+            return {"type": "text", "text": part.get("text", "")}
+        case "input_image" | "image_url":
+            read_part(part, path)
     return part
 
 
@@ -106,8 +107,7 @@ def _call(item: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
 
 def _reasoning(item: dict[str, Any]) -> str:
     for name in ("summary", "content"):
-        entries = item.get(name) or ()
-        texts = [_text(one) for one in entries if isinstance(one, dict) and one.get("text")]
+        texts = [_text(one) for one in read_objects(item, name) if one.get("text")]
         if texts:
             return "\n".join(texts)
     state = item.get("encrypted_content")
@@ -174,7 +174,8 @@ def _tools(tools: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _description(tool: Mapping[str, Any]) -> str | None:
-    parts = [tool["description"]] if tool.get("description") else []
+    described = tool.get("description")
+    parts = [check_text("the description of a tool", described)] if described else []
     form = tool.get("format")
     if isinstance(form, dict) and form.get("type") == "grammar":
         syntax, definition = form.get("syntax") or "lark", form.get("definition") or ""
@@ -188,7 +189,7 @@ def _choice(choice: Any) -> Any:
         return choice or "auto"
     function = choice.get("function")
     name = choice.get("name") or (function.get("name") if isinstance(function, dict) else None)
-    if choice.get("type") in {"function", "custom"} and name:
+    if choice.get("type") in ("function", "custom") and name:
         return {"type": "function", "function": {"name": name}}
     return "auto"
 

@@ -128,8 +128,8 @@ def _tools(tools: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             function = {**shown, "parameters": CUSTOM_PARAMETERS}
             yield {"type": "function", "function": function}
         elif tool.get("type") == "namespace":
-            for one in tool.get("tools") or ():
-                if isinstance(one, dict) and one.get("type") == "function":
+            for one in read_objects(tool, "tools"):
+                if one.get("type") == "function":
                     name = f"{tool.get('name')}__{one.get('name')}"
                     yield {"type": "function", "function": {**one, "name": name}}
 

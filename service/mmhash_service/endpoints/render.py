@@ -97,8 +97,6 @@ class _Call(NamedTuple):
 
     async def render(self, document: Document) -> Any:
         """Return a `GenerateRequest`, or a list of them for completions."""
-        if document.form == "chat" and document.members.get("messages") == []:
-            raise RenderRefusal(400, "messages must have at least one message")
         sampling = _read_sampling(document)
         plan = await self.plan(document)
         sampling.refuse_unknown(has_media=bool(plan.items))
