@@ -86,8 +86,8 @@ def fleet(model: Path, chat: str) -> Iterator[str]:
             return [one[name] for one in client.get("/workers").json()["workers"]]
 
         wait_until(lambda: all(state("connected")))
-        publishers[0].publish(stored(*plan.event_ids[:3]))
-        publishers[1].publish(stored(1, 2))
+        publishers[0].publish(stored(*plan.event_ids[:3]), time=time.time())
+        publishers[1].publish(stored(1, 2), time=time.time())
         wait_until(lambda: state("blocks") == [3, 2])
         yield gateway.url
 
