@@ -14,18 +14,12 @@ class Attempt:
     def __init__(self) -> None:
         self._logged: set[type[Exception]] = set()
 
-    def note(self, error: Exception) -> None:
-        """Log each kind of error once."""
-        if type(error) not in self._logged:
-            self._logged.add(type(error))
-            logger.error(
-                "mmhash leaves a request to the engine, and further ones silently", exc_info=error
-            )
-
     def run(self, step: Callable[..., Result], *arguments: Any) -> Result | None:
-        """Return the step's result, or None if the step fails."""
+        """Return the step's result, or None if the step fails; log each kind of error once."""
         try:
             return step(*arguments)
         except Exception as error:  # noqa: BLE001  (the engine goes on without the plugin)
-            self.note(error)
+            if type(error) not in self._logged:
+                self._logged.add(type(error))
+                logger.exception("mmhash leaves a request to the engine, and further ones silently")
             return None

@@ -147,8 +147,8 @@ class Plugin:
             if names and getattr(result, "padded_input_ids", None) is not None:
                 result.padded_input_ids = None  # by the items' own hashes: the scheduler pads again
             self._attempt.run(set_names, items, names)
-            if "features" in self._features:
-                unnamed = [item for item in items if item.hash is None]
+            unnamed = [item for item in items if item.hash is None]
+            if unnamed and "features" in self._features:
                 await self._run(self._threads, self._name_features, unnamed, tenant_secret.get())
             return result
 
@@ -260,7 +260,7 @@ def _content_of(entry: Any, modality: str) -> bytes | None:
 
 def _with_content(entry: Any, content: bytes) -> Any:
     """Return media with its content instead of the URL, so the engine does not fetch it again."""
-    if dataclasses.is_dataclass(entry) and not isinstance(entry, type):
+    if _is_object(entry):
         return dataclasses.replace(entry, url=content)
     if isinstance(entry, dict):
         return {**entry, "url": content} if "url" in entry else entry
@@ -269,17 +269,16 @@ def _with_content(entry: Any, content: bytes) -> Any:
 
 def _options_of(entry: Any) -> dict[str, Any]:
     """Return the processing options of an item that differ from the engine's defaults."""
-    if dataclasses.is_dataclass(entry) and not isinstance(entry, type):
-        fields = {
-            each.name: getattr(entry, each.name)
-            for each in dataclasses.fields(entry)
-            if getattr(entry, each.name) != each.default
-        }
-    elif isinstance(entry, dict):
-        fields = entry
-    else:
-        return {}
-    return {name: value for name, value in fields.items() if name not in _NOT_OPTIONS}
+    options = entry if isinstance(entry, dict) else {}
+    if _is_object(entry):
+        given = ((each, getattr(entry, each.name)) for each in dataclasses.fields(entry))
+        options = {each.name: value for each, value in given if value != each.default}
+    return {name: value for name, value in options.items() if name not in _NOT_OPTIONS}
+
+
+def _is_object(entry: Any) -> bool:
+    """Return True for SGLang's own media objects."""
+    return dataclasses.is_dataclass(entry) and not isinstance(entry, type)
 
 
 def _drop_names(media: Any) -> None:

@@ -268,7 +268,7 @@ def test_a_request_that_cannot_be_named_is_tokenized_as_without_the_plugin(
 def test_a_slow_file_holds_up_its_own_request_only(monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
 
-    def slow(request: Request) -> None:
+    def slow(request: Request, _tenant: bytes | None) -> None:
         if request.image_data == [b"slow"]:
             released.wait(30)
 
