@@ -269,7 +269,7 @@ def test_of_what_is_refused_the_page_says_why(page: Page) -> None:
     text, broken, good = cards(page).all()
     expect(text).to_contain_text("Unsupported media type. ")
     assert values(text) == {}
-    expect(broken).to_contain_text("Damaged media. The image, video or audio file is truncated")
+    expect(broken).to_contain_text("Damaged media. ")
     assert values(broken)["digest of the bytes"] == mmhash.digest(HALF).hex()
     assert "key of the pixels" not in values(broken)
     assert values(good)["key of the pixels"] == mmhash.key(picture()).hex()

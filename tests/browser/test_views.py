@@ -69,7 +69,7 @@ def chat() -> str:
 
 @pytest.fixture(scope="module")
 def fleet(model: Path, chat: str) -> Iterator[str]:
-    """The URL of a gateway. Its first worker has stored the first three blocks of the chat."""
+    """The URL of a gateway. Its first worker has stored all blocks of the chat."""
     plan = Model.load(model).plan(json.loads(chat), engine="vllm@0.32.0", block_size=16)
     with ExitStack() as stack:
         started = stack.enter_context(engines(2))
@@ -86,9 +86,9 @@ def fleet(model: Path, chat: str) -> Iterator[str]:
             return [one[name] for one in client.get("/workers").json()["workers"]]
 
         wait_until(lambda: all(state("connected")))
-        publishers[0].publish(stored(*plan.event_ids[:3]), time=time.time())
+        publishers[0].publish(stored(*plan.event_ids), time=time.time())
         publishers[1].publish(stored(1, 2), time=time.time())
-        wait_until(lambda: state("blocks") == [3, 2])
+        wait_until(lambda: state("blocks") == [5, 2])
         yield gateway.url
 
 
@@ -189,7 +189,7 @@ def test_the_workers_are_ranked_for_a_request(tab: Page, fleet: str) -> None:
     with tab.expect_response("**/route") as answer:
         fill(tab, "fleet", f"{fleet}/fleet")
     workers = answer.value.json()["workers"]
-    assert sorted(worker["matched_tokens"] for worker in workers) == [0, 48]
+    assert sorted(worker["matched_tokens"] for worker in workers) == [0, 80]
     ranked = tab.locator("#ranking tr")
     expect(ranked).to_have_count(2)
     for row, worker in zip(ranked.all(), workers, strict=True):
