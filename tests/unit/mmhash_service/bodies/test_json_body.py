@@ -96,7 +96,7 @@ def test_long_base64_is_decoded_in_steps(client: httpx.Client, nbytes: int) -> N
         ({"kind": "bytes", "data": "\u00e9AAA"}, "invalid-base64"),
         ({"kind": "bytes", "data": "AA==" * (1 << 19)}, "invalid-base64"),
         ({"kind": "bytes", "url": "http://127.0.0.1/"}, "url-off"),
-        ({"kind": "bytes", "url": "file:///etc/passwd"}, "url-off"),
+        ({"kind": "bytes", "url": "file:///etc/passwd"}, "invalid-url"),
         ({"kind": "bytes", "url": "data:;base64"}, "invalid-url"),
         ({"kind": "image", "data": b64(b"no image")}, "unsupported-media-type"),
         ({"kind": "list", "data": ""}, "invalid-json"),
