@@ -13,6 +13,7 @@ from mmhash.io.images import read_image_file
 from mmhash.prompts.families.family import MediaSize, Modality
 from mmhash.prompts.file_names import FileNaming
 from mmhash.prompts.headers import engine_size, read_size
+from mmhash.prompts.headers.wav import read_samples
 from mmhash.requests import EngineRequest, MediaSource
 
 
@@ -76,6 +77,11 @@ class MediaReader:
         return found
 
     def _read_inline(self, source: MediaSource) -> Media:
+        if source.modality == "audio" and not source.is_remote:
+            clip = source.content()
+            file = digest(clip)
+            named = frame("bytes", "", (), file, tenant=self._tenant)
+            return Media(MediaSize(samples=read_samples(clip)), named, file_digest=file)
         if source.modality != "image":
             raise UnknownMediaError(
                 f"pass the size and key of this {source.modality} to plan() as media"

@@ -5,6 +5,7 @@ import io
 import json
 import secrets
 import subprocess
+import wave
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,6 +28,7 @@ ENGINE = "vllm@0.32.0"
 TYPES = (
     "cohere2_vision", "exaone4_5", "gemma4", "gemma4_unified", "glm_ocr", "hyperclovax_vision_v2",
     "kimi_k25", "lighton_ocr", "minicpmv4_7", "paddleocr_vl", "qwen3_5", "qwen3_5_moe",
+    "qwen3_asr",
 )  # fmt: skip
 
 
@@ -38,15 +40,32 @@ def _image(width: int, height: int) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": url}}
 
 
-def _chat(*parts: tuple[int, int] | int) -> dict[str, Any]:
-    """Return a chat of images and of texts with that many random bytes."""
-    content = [
-        {"type": "text", "text": secrets.token_hex(part)}
-        if isinstance(part, int)
-        else _image(*part)
-        for part in parts
+def _clip(samples: int) -> dict[str, Any]:
+    noise = np.random.default_rng().integers(-3000, 3000, samples, np.int16)
+    buffer = io.BytesIO()
+    with wave.open(buffer, "wb") as file:
+        file.setparams((1, 2, 16_000, samples, "NONE", ""))
+        file.writeframes(noise.tobytes())
+    url = "data:audio/wav;base64," + base64.b64encode(buffer.getvalue()).decode()
+    return {"type": "audio_url", "audio_url": {"url": url}}
+
+
+def _text(length: int) -> dict[str, Any]:
+    return {"type": "text", "text": secrets.token_hex(length)}
+
+
+def _chats(kind: str) -> list[dict[str, Any]]:
+    contents = [
+        [_image(320, 240), _text(600)],
+        [_text(300), _image(97, 211), _text(20), _image(640, 480), _text(500)],
+        [_text(1500)],
     ]
-    return {"messages": [{"role": "user", "content": content}]}
+    if kind == "qwen3_asr":
+        contents = [
+            [_text(300), _clip(50_001), _text(20)],
+            [_clip(16_000), _text(200), _clip(4_000)],
+        ]
+    return [{"messages": [{"role": "user", "content": content}]} for content in contents]
 
 
 class Planner:
@@ -106,12 +125,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Ran]]:
             def send(to: IO[str]) -> None:
                 """Plan a type's requests while the engine runs those before."""
                 for kind, planner in planners.items():
-                    chats = (
-                        _chat((320, 240), 600),
-                        _chat(300, (97, 211), 20, (640, 480), 500),
-                        _chat(1500),
-                    )
-                    sent[kind] = [planner.plan(one, request="true")["request"] for one in chats]
+                    sent[kind] = [
+                        planner.plan(chat, request="true")["request"] for chat in _chats(kind)
+                    ]
                     to.write(json.dumps(sent[kind]) + "\n")
                     to.flush()
 

@@ -51,7 +51,8 @@ _SMALL = {
 
 _TEMPLATE = (
     "{% for message in messages %}{% for part in message['content'] %}"
-    "{% if part['type'] == 'image' %}IMAGE{% else %}{{ part['text'] }}{% endif %}"
+    "{% if part['type'] == 'image' %}IMAGE{% elif part['type'] == 'audio' %}AUDIO"
+    "{% else %}{{ part['text'] }}{% endif %}"
     "{% endfor %}{% endfor %}"
 )
 
@@ -82,14 +83,17 @@ def _write(kind: str, folder: Path) -> None:
     config = json.loads(path.read_text())
     _shrink(config)
     processor = json.loads((folder / "processor_config.json").read_text())
-    patch = processor["image_processor"].get("patch_size")
+    patch = processor.get("image_processor", {}).get("patch_size")
     if isinstance(patch, int):
         config["vision_config"]["patch_size"] = patch
     for part in (config, config.get("text_config", {})):
         ends = [name for name in ("bos_token_id", "eos_token_id", "pad_token_id") if part.get(name)]
         part.update(dict.fromkeys(ends, 2))
     path.write_text(json.dumps(config))
-    template = _TEMPLATE.replace("IMAGE", Engine(folder).texts["image"])
+    texts = Engine(folder).texts
+    template = _TEMPLATE
+    for modality in ("image", "audio"):
+        template = template.replace(modality.upper(), texts.get(modality, ""))
     (folder / "chat_template.jinja").write_text(template)
 
 
@@ -108,7 +112,7 @@ def _run(folder: Path, requests: list[dict[str, Any]]) -> dict[str, Any]:
         max_model_len=8192,
         block_size=32,
         skip_mm_profiling=True,
-        limit_mm_per_prompt={"image": 4},
+        limit_mm_per_prompt={"image": 4, "audio": 4},
         kv_events_config=events,
     )
     subscriber: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.SUB)

@@ -7,6 +7,7 @@ from textwrap import dedent
 from tests.oracle import tokenizer
 
 IMAGE_TOKEN = "<|IMAGE_PLACEHOLDER|>"
+AUDIO_TOKENS = ("<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>")
 
 # Each hostile image has a width of its own.
 KILLED, HANGING, NEGATIVE, HUNGRY = 1, 2, 3, 4
@@ -50,6 +51,13 @@ def write_paddleocr(folder: Path) -> Path:
     return _write(folder, "paddleocr_vl", processor)
 
 
+def write_qwen2_audio(folder: Path) -> Path:
+    """Write a Qwen2-Audio."""
+    clip = {"feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 128}
+    processor = {"processor_class": "Qwen2AudioProcessor", "feature_extractor": clip}
+    return _write(folder, "qwen2_audio", processor, AUDIO_TOKENS)
+
+
 def write_hostile(folder: Path) -> Path:
     """Write a model whose own program is its processor."""
     written = _write(
@@ -64,12 +72,17 @@ def write_hostile(folder: Path) -> Path:
     return written
 
 
-def _write(folder: Path, model_type: str, processor: dict[str, object]) -> Path:
+def _write(
+    folder: Path,
+    model_type: str,
+    processor: dict[str, object],
+    tokens: tuple[str, ...] = (IMAGE_TOKEN,),
+) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer.write(folder, (IMAGE_TOKEN,))
+    tokenizer.write(folder, tokens)
     chat = (
         "{% for m in messages %}{% for c in m.content %}{{ c.text or '"
-        + IMAGE_TOKEN
+        + tokens[0]
         + "' }}{% endfor %}{% endfor %}"
     )
     named = {"tokenizer_class": "PreTrainedTokenizerFast", "image_token": IMAGE_TOKEN}

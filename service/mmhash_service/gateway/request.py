@@ -39,13 +39,14 @@ from mmhash_service.plan.media import (
 )
 from mmhash_service.plan.request import (
     ask_processor,
+    check_plannable,
     measure,
     open_document,
     open_to_plan,
     plan_opened,
     questions_of,
 )
-from mmhash_service.problems.problem import InvalidPart, Problem
+from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
 
 if TYPE_CHECKING:
@@ -275,10 +276,7 @@ class _Steps:
     def open(self) -> None:
         """Read the request for its engine."""
         opened = open_to_plan(self._model, self._context.engines[0], self._request.document)
-        for source in opened.sources:
-            if source.modality != "image" or (source.is_remote and not self._fetches):
-                reason = "only the sizes of images are read, of URLs only if they are fetched"
-                raise Problem("unplannable-item", [InvalidPart(reason, pointer=source.pointer)])
+        check_plannable(opened.sources, fetches=self._fetches)
         self.opened = opened
         self.needs = PLAN_NEEDS._replace(naming=opened.file_naming(self._options))
         self.media = self._request.media[self.needs]

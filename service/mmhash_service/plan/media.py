@@ -11,6 +11,7 @@ from mmhash.digest import Algorithm
 from mmhash.errors import InputError, LimitError
 from mmhash.prompts.file_names import FileNaming
 from mmhash.prompts.headers import ImageHeader, read_size
+from mmhash.prompts.headers.wav import read_samples
 from mmhash.requests import MediaSource
 from mmhash_service.bodies.parsing import refusing_damage
 from mmhash_service.items.context import RequestContext
@@ -60,6 +61,8 @@ class ResolvedMedia(NamedTuple):
     item: HashedItem
     header: ImageHeader | None = None
     """None if nothing needed it."""
+    samples: int | None = None
+    """The length of a clip, if it was needed."""
     sha256: bytes | None = None
     """The SHA-256, if the media was fetched for it."""
     engine_name: str | None = None
@@ -179,7 +182,10 @@ def _read_content(
     header = _read_header(source.content()) if needs.sizes and is_image else None
     if is_pixels:
         return _Encoded(memoryview(source.content()), digest, header)
-    return _hashed(context, source, header, needs)
+    resolved = _hashed(context, source, header, needs)
+    if needs.sizes and source.modality == "audio":
+        return resolved._replace(samples=_read_samples(source.content()))
+    return resolved
 
 
 def _hashed(
@@ -201,6 +207,13 @@ def _read_header(body: bytearray) -> ImageHeader:
     except (InputError, LimitError) as error:
         reason = f"the file has {len(body)} bytes, and {error}"
         raise Problem("unplannable-item", reason=reason) from error
+
+
+def _read_samples(body: bytearray) -> int:
+    try:
+        return read_samples(body)
+    except InputError as error:
+        raise Problem("unplannable-item", reason=str(error)) from error
 
 
 async def _finish(context: RequestContext, encoded: _Encoded) -> ResolvedMedia:

@@ -1,6 +1,6 @@
 """Take a request from its text to its plan, by the sizes of its media."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,8 @@ from mmhash_service.problems.problem import InvalidPart, Problem, naming
 if TYPE_CHECKING:
     from mmhash.prompts import Model
 
+_UNREAD = "only the sizes of images are read, and of WAV clips in the request"
+
 
 def open_document(text: bytes | ShortText, path: str | None) -> Document:
     """Open the body of a request for a path."""
@@ -53,10 +55,7 @@ async def plan_request(
     """Return the answer of `POST /plan` as JSON values."""
     (requested,) = context.engines
     opened = await context.work.run(open_to_plan, model, requested, document)
-    for source in opened.sources:
-        if source.modality != "image":
-            part = InvalidPart("only the sizes of images are read", pointer=source.pointer)
-            raise Problem("unplannable-item", [part])
+    check_plannable(opened.sources, fetches=True)
     media = await resolve(context, opened.sources, PLAN_NEEDS)
     known = measure(context, opened, media)
     await ask_processor(context, opened, known)
@@ -129,6 +128,16 @@ def unplanned(error: Exception) -> Problem:
     return Problem("unplannable-prompt", [InvalidPart(str(error), pointer=error.pointer)])
 
 
+def check_plannable(sources: Sequence[MediaSource], *, fetches: bool) -> None:
+    """Raise `unplannable-item` for the first of the media whose size cannot be read."""
+    for source in sources:
+        if source.modality == "video" or (source.is_remote and source.modality == "audio"):
+            raise Problem("unplannable-item", [InvalidPart(_UNREAD, pointer=source.pointer)])
+        if source.is_remote and not fetches:
+            reason = "images at URLs are planned only if they are fetched"
+            raise Problem("unplannable-item", [InvalidPart(reason, pointer=source.pointer)])
+
+
 def measure(
     context: RequestContext, opened: OpenedPlan, media: Resolved
 ) -> dict[MediaSource, Media]:
@@ -182,16 +191,18 @@ def _ask_and_learn(processor: ModelProcessor, question: Question) -> bytes:
 
 
 def _measured(requested: RequestedEngine, model_type: str, resolved: ResolvedMedia) -> Media:
-    if resolved.header is None:  # a video or an audio clip
-        raise Problem("unplannable-item", reason="only the sizes of images are read")
+    item = resolved.item
+    is_of_file = item.kind == "bytes" and item.digest.algorithm == "blake3"
+    digest = item.digest if is_of_file else None
+    if resolved.samples is not None:
+        return Media(MediaSize(samples=resolved.samples), item.key, file_digest=digest)
+    if resolved.header is None:  # a video, or a clip at a URL
+        raise Problem("unplannable-item", reason=_UNREAD)
     try:
         width, height = engine_size(
             resolved.header, requested.engine.name, requested.version, model_type=model_type
         )
     except InputError as error:
         raise Problem("unplannable-item", reason=str(error)) from error
-    item = resolved.item
     size = MediaSize(width=width, height=height)
-    is_of_file = item.kind == "bytes" and item.digest.algorithm == "blake3"
-    digest = item.digest if is_of_file else None
     return Media(size, item.key, item.orientation, digest, resolved.engine_name)

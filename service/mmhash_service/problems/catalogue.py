@@ -107,7 +107,7 @@ PROBLEMS = {
         422,
         "Item cannot be planned",
         "The size of an item is unknown: its header is damaged, ambiguous or of another format, or "
-        "it is not an image.",
+        "it is a video.",
     ),
     "processor-unavailable": ProblemSpec(
         503,

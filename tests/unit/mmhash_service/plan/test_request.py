@@ -2,6 +2,7 @@
 
 import base64
 import io
+import wave
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -24,7 +25,8 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     hostile = processed_models.write_hostile(folder / "hostile")
     checked = processed_models.write_paddleocr(folder / "checked")
     source = ModelSource(path=hostile, unchecked=True, trust_remote_code=True)
-    settings = Settings(models={"hostile": source, "checked": checked})
+    audio = processed_models.write_qwen2_audio(folder / "audio")
+    settings = Settings(models={"hostile": source, "checked": checked, "audio": audio})
     gateway = GatewaySettings(worker_list=["http://127.0.0.1:9,engine=vllm@0.32.0"])
     with in_process.running(create_app(settings, gateway)) as server:
         yield server.client
@@ -38,6 +40,19 @@ def chat(model: str, *sizes: tuple[int, int]) -> dict[str, Any]:
         url = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
         content.append({"type": "image_url", "image_url": {"url": url}})
     return {"model": model, "messages": [{"role": "user", "content": content}]}
+
+
+AUDIO = {"model": "audio", "engine": "vllm@0.32.0"}
+
+
+def clip(samples: int, rate: int = 16_000) -> dict[str, Any]:
+    buffer = io.BytesIO()
+    with wave.open(buffer, "wb") as file:
+        file.setparams((1, 2, rate, samples, "NONE", ""))
+        file.writeframes(bytes(2 * samples))
+    url = "data:audio/wav;base64," + base64.b64encode(buffer.getvalue()).decode()
+    content = [{"type": "audio_url", "audio_url": {"url": url}}, {"type": "text", "text": "?"}]
+    return {"messages": [{"role": "user", "content": content}]}
 
 
 def plan(client: httpx.Client, model: str, *sizes: tuple[int, int]) -> httpx.Response:
@@ -56,6 +71,22 @@ def test_each_size_is_asked_for_once(client: httpx.Client) -> None:
         assert [item["grid"] for item in items] == [[1, 26, 46], [1, 26, 46], [1, 64, 22]]
     now = count(client, "mmhash_memo_lookups_total", kind="expansion", source="miss")
     assert now - asked == 2
+
+
+@pytest.mark.parametrize(("samples", "tokens"), [(16_000, 25), (480_001, 750)])
+def test_a_wav_clip_has_the_tokens_of_its_length(
+    client: httpx.Client, samples: int, tokens: int
+) -> None:
+    planned = client.post("/plan", json=clip(samples), params=AUDIO)
+    (item,) = planned.json()["items"]
+    assert item["end"] - item["start"] == tokens
+    assert item["modality"] == "audio"
+
+
+def test_a_clip_at_another_rate_is_a_problem(client: httpx.Client) -> None:
+    answer = client.post("/plan", json=clip(44_100, rate=44_100), params=AUDIO)
+    assert answer.json()["type"] == "urn:mmhash:problem:unplannable-item"
+    assert "not 44100" in answer.text
 
 
 @pytest.mark.parametrize(
