@@ -87,7 +87,7 @@ def parse_media_type(text: str) -> tuple[str, str] | None:
 
 def unsupported_type(text: str, expected: str) -> Problem:
     """Return the problem to raise for a Content-Type."""
-    reason = f"the Content-Type is {text[:100]!r}, which is not read here: take {expected}"
+    reason = f"the Content-Type is {text[:100]!r}, which is not supported here: send {expected}"
     return Problem("unsupported-media-type", reason=reason)
 
 

@@ -76,7 +76,7 @@ def _open_bytes(context: RequestContext, content_type: str, name: str | None) ->
 
 def _refuse_decoding(context: RequestContext, content_type: str) -> None:
     if context.pixels:
-        reason = f"with of=pixels the Content-Type is image/*, not {shown(content_type)}"
+        reason = f"with of=pixels the Content-Type must be image/*, not {shown(content_type)}"
         raise Problem("invalid-query", reason=reason)
 
 

@@ -79,7 +79,7 @@ def parse_worker(text: str) -> WorkerSpec:
     for member in members:
         name, sign, value = member.strip().partition("=")
         if name not in _MEMBERS or not sign or name in named:
-            raise ValueError(f"a worker is URL,{','.join(f'{one}=…' for one in _MEMBERS)}")
+            raise ValueError(f"a worker must be URL,{','.join(f'{one}=…' for one in _MEMBERS)}")
         named[name] = value
     if "replay" in named and "events" not in named:
         raise ValueError("a worker with replay needs events")
@@ -137,7 +137,7 @@ def check_endpoints_of_name(spec: WorkerSpec) -> None:
     for endpoint in filter(None, (spec.events, spec.replay)):
         found = _ENDPOINT.fullmatch(endpoint)
         if found is None or (found["host"] or "").lower() != name:
-            raise ValueError("events and replay of worker_dns name the host of its URL")
+            raise ValueError("events and replay of worker_dns must name the host of its URL")
 
 
 def _is_endpoint(text: str, ranks: int) -> bool:
@@ -151,9 +151,9 @@ def _is_endpoint(text: str, ranks: int) -> bool:
 def _engine_spec(named: dict[str, str]) -> EngineSpec:
     mm_hasher = named.get("mm_hasher_algorithm", "blake3")
     if mm_hasher not in ("blake3", "sha256"):
-        raise ValueError("mm_hasher_algorithm of a worker is blake3 or sha256: others have no plan")
+        raise ValueError("mm_hasher_algorithm of a worker must be blake3 or sha256")
     if named.get("server", "python") not in ("python", "rust", "mmhash"):
-        raise ValueError("server of a worker is python, rust or mmhash")
+        raise ValueError("server of a worker must be python, rust or mmhash")
     engine = EngineSpec(
         named.get("engine", ""),
         _number(named, "block_size"),

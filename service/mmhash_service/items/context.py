@@ -79,7 +79,7 @@ def build_signer(settings: Settings, engines: tuple[str, ...], tenant: Tenant | 
     if not settings.tag_secrets:
         raise Problem("sign-off")
     if len(engines) != 1:
-        reason = f"with sign, engines names exactly one engine, not {len(engines)}"
+        reason = f"with sign, engines must name exactly one engine, not {len(engines)}"
         raise Problem("invalid-query", reason=reason)
     secret = bytes.fromhex(settings.tag_secrets[0].get_secret_value())
     return Signer(engines[0], tenant.name if tenant else None, secret)

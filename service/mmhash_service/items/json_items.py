@@ -158,7 +158,9 @@ def _hash_item(context: RequestContext, item: JsonItem) -> _Result:
     contents = ("data", "url", "shm", "cuda_ipc")
     given = [name for name in contents if getattr(item, name) is not None]
     if len(given) != 1:
-        reason = f"an item has one of {', '.join(contents)}, not {' and '.join(given) or 'none'}"
+        reason = (
+            f"an item must have one of {', '.join(contents)}, not {' and '.join(given) or 'none'}"
+        )
         raise Problem("invalid-json", reason=reason)
     if item.shm is not None or item.cuda_ipc is not None:
         return hash_handle(context, item)
@@ -172,10 +174,12 @@ def _check_fields(item: JsonItem) -> None:
     """Refuse an item that has another kind's fields, or lacks its own."""
     is_tensor = item.kind == "tensor"
     if (item.dtype is not None) != is_tensor or (item.shape is not None) != is_tensor:
-        reason = f"a tensor has a dtype and a shape, and no other item; this is of kind {item.kind}"
+        reason = (
+            f"a tensor must have a dtype and a shape, other kinds not: this is of kind {item.kind}"
+        )
         raise Problem("invalid-tensor", reason=reason)
     if not is_tensor and (item.grids is not None or item.counts is not None):
-        reason = f"only a tensor has grids or counts, and this is of kind {item.kind}"
+        reason = f"only a tensor may have grids or counts: this item is of kind {item.kind}"
         raise Problem("invalid-tensor", reason=reason)
 
 

@@ -75,7 +75,7 @@ class Reader(Protocol):
 def refuse_empty(nbytes: int) -> None:
     """Refuse an image or clip without bytes: all missing files would share a key."""
     if not nbytes:
-        raise Problem("damaged-media", reason="it has no bytes: its file may be missing")
+        raise Problem("damaged-media", reason="the content is empty: perhaps its file is missing")
 
 
 class StreamReader:
@@ -186,7 +186,7 @@ def _split(
 ) -> list[tuple[int, memoryview]]:
     """Return the number of rows and the bytes of each item of a bundle."""
     if not shape:
-        raise Problem("invalid-tensor", reason="a bundle has a first dimension")
+        raise Problem("invalid-tensor", reason="a bundle must have at least one dimension")
     row_size = prod(shape[1:]) * ITEM_SIZE[dtype]
     try:
         cuts = mmhash.split(_Rows(shape[0]), grids=item.grids, counts=item.counts)

@@ -188,7 +188,7 @@ def _tensor(name: str, entry: _Entry) -> Tensor:
     shape = entry.shape
     if entry.dtype not in DTYPES:
         reason = f"the tensor {shown(name)} has the dtype {shown(entry.dtype)}"
-        raise Problem("invalid-tensor", reason=f"{reason}: known are {', '.join(DTYPES)}")
+        raise Problem("invalid-tensor", reason=f"{reason}: choose one of {', '.join(DTYPES)}")
     if len(shape) > MAX_DIMS:
         reason = f"the tensor {shown(name)} has {len(shape)} dimensions, not at most {MAX_DIMS}"
         raise Problem("invalid-tensor", reason=reason)

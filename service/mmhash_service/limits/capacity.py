@@ -41,7 +41,7 @@ class Admission:
         """Count what a file decoded to; raise the problem `too-many-items` beyond the limit."""
         self._whole._decoded += max(0, nbytes - _DECODED_PER_BYTE * encoded_nbytes)
         if self._whole._decoded > self._limits.max_decoded:
-            raise Problem("too-many-items", reason="they decode to too many bytes")
+            raise Problem("too-many-items", reason="the items decode to too many bytes")
 
     def __enter__(self) -> Self:
         """Reserve bytes for the stream buffer; at the end, release them and all held later."""
