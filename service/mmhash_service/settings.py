@@ -102,12 +102,6 @@ class Settings(SourcedSettings):
         ge=1,
         description="The largest request body, and the largest content of a URL, in bytes.",
     )
-    max_items: int = Field(
-        default=1000,
-        ge=1,
-        le=100_000,
-        description="The maximum number of items, parts or tensors in a body.",
-    )
     max_pixels: int = Field(
         default=_PILLOW_MAX_PIXELS,
         ge=1,

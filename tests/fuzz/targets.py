@@ -44,7 +44,7 @@ from mmhash_service.items.hashed import HashedItem
 from mmhash_service.items.multipart import MultipartReader
 from mmhash_service.items.readers import Reader, StreamReader
 from mmhash_service.items.safetensors import SafetensorsReader
-from mmhash_service.limits.capacity import Limits
+from mmhash_service.limits.capacity import MAX_ITEMS, Limits
 from mmhash_service.memo.entries import Fetched, Pixels, SealedEntry, pack, unpack
 from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
@@ -90,7 +90,7 @@ class _InlineDecoders:
         return pixels_of(answer, algorithm)
 
 
-_SETTINGS = Settings(max_items=20, max_pixels=10_000, max_held_bytes=16 << 20, memo_bytes=0)
+_SETTINGS = Settings(max_pixels=10_000, max_held_bytes=16 << 20, memo_bytes=0)
 _APP = create_app(_SETTINGS)
 _APP.state.resources.work = _Inline()
 _APP.state.resources.decoders = _InlineDecoders()
@@ -203,7 +203,7 @@ def hash_call(data: bytes) -> None:
 @target
 def json_items(data: bytes) -> None:
     if (answer := _ask("/hash", data)) is not None:
-        assert len(answer["items"]) <= _SETTINGS.max_items
+        assert len(answer["items"]) <= MAX_ITEMS
 
 
 @target

@@ -120,6 +120,6 @@ def test_other_settings_need_a_restart(file: Path) -> None:
         serving("--config", str(file), env=environment()) as service,
         service.new_client(headers={"authorization": f"Bearer {OLD}"}) as client,
     ):
-        file.write_text("max_items = 7\n" + file.read_text())
-        reload(service, 1, "only a restart changes these settings: max_items")
-        assert client.get("/info").json()["limits"]["max_items"] == 1000
+        file.write_text("max_body_bytes = 7\n" + file.read_text())
+        reload(service, 1, "only a restart changes these settings: max_body_bytes")
+        assert client.get("/info").json()["limits"]["max_body_bytes"] == 1 << 30

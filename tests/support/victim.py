@@ -18,7 +18,6 @@ TENANTS = {"acme": "11" * 32, "umbrella": "22" * 32}
 LIMITS = {
     "max_body_bytes": 8 << 20,
     "max_held_bytes": 64 << 20,
-    "max_items": 50,
     "max_pixels": 640 * 480,
     "tenants": TENANTS,
 }

@@ -22,7 +22,6 @@ router = APIRouter()
 _LIMITS = (
     "max_body_bytes",
     "max_json_bytes",
-    "max_items",
     "max_pixels",
     "max_held_bytes",
     "work_timeout_s",

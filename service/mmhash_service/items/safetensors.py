@@ -17,6 +17,7 @@ from mmhash_service.bodies.parsing import MAX_DIMS, count_strings
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem
 from mmhash_service.items.readers import AlignedHasher
+from mmhash_service.limits.capacity import MAX_ITEMS
 from mmhash_service.problems.problem import Problem, shown
 
 if TYPE_CHECKING:
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
 
 MAX_HEADER = 1 << 20
 # A header is parsed on the event loop. In a thread, parsing would need a body that pauses, or a
-# buffer for what follows, because `take` cannot wait. About 9900 tensors of seven dimensions fit.
-_MAX_COMMAS = 40_000
-_MIN_TENSORS = 1000  # even if fewer are allowed: more of them then get the right problem
+# buffer for what follows, because `take` cannot wait. Up to twice as many tensors as are accepted
+# are parsed, so that too many of them get the right problem.
+_MAX_BRACKETS = 3 * 2 * MAX_ITEMS
+_MAX_COMMAS = 10 * 2 * MAX_ITEMS
 
 # The cost of framing the digest of one tensor.
 _FRAME_US = 10
@@ -108,7 +110,7 @@ class SafetensorsReader:
                     raise _damaged(f"{reason}, not 2 to {MAX_HEADER}")
                 self._header.clear()
             else:
-                self._tensors = parse_header(bytes(self._header), self._context.settings.max_items)
+                self._tensors = parse_header(bytes(self._header))
                 # The body, or the part of a form, already counts as one item.
                 self._context.admission.count_items(max(0, len(self._tensors) - 1))
                 self._begin_tensor(self._tensors)
@@ -135,19 +137,18 @@ class SafetensorsReader:
                 self._begin_tensor(tensors)
 
 
-def parse_header(header: bytes, max_tensors: int) -> list[Tensor]:
+def parse_header(header: bytes) -> list[Tensor]:
     """Return the tensors in the order of their bytes.
 
     Each must begin where the previous one ends: no gap, overlap or overflow.
     """
-    tensors = max(max_tensors, _MIN_TENSORS)
     if (
         not header.startswith(b"{")
-        or header.count(b"{") + header.count(b"[") > 3 * (tensors + 1)
-        or header.count(b",") > min(_MAX_COMMAS, 10 * (tensors + 1))
+        or header.count(b"{") + header.count(b"[") > _MAX_BRACKETS
+        or header.count(b",") > _MAX_COMMAS
     ):
-        raise _damaged(f"the header is no object of at most {tensors} tensors")
-    placed = sorted(_parse_entries(header, max_tensors), key=itemgetter(0))
+        raise _damaged(f"the header is no object of at most {2 * MAX_ITEMS} tensors")
+    placed = sorted(_parse_entries(header), key=itemgetter(0))
     end = 0
     for (start, stop), tensor in placed:
         if start != end or stop - start != tensor.nbytes:
@@ -157,15 +158,15 @@ def parse_header(header: bytes, max_tensors: int) -> list[Tensor]:
     return [tensor for _, tensor in placed]
 
 
-def _parse_entries(header: bytes, max_tensors: int) -> list[tuple[tuple[int, int], Tensor]]:
+def _parse_entries(header: bytes) -> list[tuple[tuple[int, int], Tensor]]:
     """Return each tensor with its offsets."""
     try:
         texts = _HEADER.decode(header)
         strings = 0
         if (text := texts.pop("__metadata__", None)) is not None:
             strings += 1 + 2 * len(_METADATA.decode(text) or ())
-        if len(texts) > max_tensors:
-            reason = f"there are {len(texts)} tensors; at most {max_tensors} items are accepted"
+        if len(texts) > MAX_ITEMS:
+            reason = f"there are {len(texts)} tensors; at most {MAX_ITEMS} items are accepted"
             raise Problem("too-many-items", reason=reason)
         entries = [_ENTRY.decode(text) for text in texts.values()]
     except PARSE_ERRORS as error:

@@ -12,6 +12,9 @@ from mmhash_service.telemetry import metrics
 # A streamed body holds the piece being hashed and the next piece.
 STREAM_BYTES = 256 << 10
 
+# The items, parts or tensors in a body.
+MAX_ITEMS = 1000
+
 # How many bytes all images and clips of a request may decode to, per pixel of max_pixels. Each byte
 # of their files justifies 256 more, so photographs do not count. A small form with a thousand tiny
 # WebPs could otherwise take hours of a core.
@@ -32,10 +35,9 @@ class Admission:
     def count_items(self, items: int) -> None:
         """Count items of the request; raise the problem `too-many-items` beyond the limit."""
         self._whole._items += items
-        if self._whole._items > self._limits.max_items:
+        if self._whole._items > MAX_ITEMS:
             reason = f"there are {self._whole._items} items or more"
-            most = f"at most {self._limits.max_items} are accepted"
-            raise Problem("too-many-items", reason=f"{reason}; {most}")
+            raise Problem("too-many-items", reason=f"{reason}; at most {MAX_ITEMS} are accepted")
 
     def count_decoded(self, nbytes: int, encoded_nbytes: int) -> None:
         """Count what a file decoded to; raise the problem `too-many-items` beyond the limit."""
@@ -74,7 +76,6 @@ class Limits:
 
     def __init__(self, settings: Settings) -> None:
         self.max_held = settings.max_held_bytes
-        self.max_items = settings.max_items
         self.max_decoded = _DECODED_PER_PIXEL * settings.max_pixels
         self.held = 0
         self.unread = 0

@@ -25,6 +25,7 @@ from mmhash_service.items.readers import (
 )
 from mmhash_service.items.schema import JsonItem
 from mmhash_service.items.urls import hash_url, key_by_url, read_content, read_url
+from mmhash_service.limits.capacity import MAX_ITEMS
 from mmhash_service.limits.threads import run_few
 from mmhash_service.memo.entries import Fetched
 from mmhash_service.problems.problem import Problem, naming
@@ -124,8 +125,8 @@ def resolved_only(found: Found) -> Resolved:
 
 def read_inline(context: RequestContext, sources: Sequence[MediaSource], needs: Needs) -> Found:
     """Read the media in the request itself; run this in a thread."""
-    if len(sources) > context.settings.max_items:
-        most = f"at most {context.settings.max_items} are accepted"
+    if len(sources) > MAX_ITEMS:
+        most = f"at most {MAX_ITEMS} are accepted"
         raise Problem("too-many-items", reason=f"there are {len(sources)} items; {most}")
     return {
         source: None if source.is_remote else _read(context, source, needs)

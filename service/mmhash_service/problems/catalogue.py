@@ -69,8 +69,8 @@ PROBLEMS = {
     "too-many-items": ProblemSpec(
         413,
         "Too many items",
-        "The body has more items than the setting max_items allows, or its images and clips "
-        "decode to far more bytes than their files have: send fewer in one request.",
+        "The body has more than 1000 items, or its images decode to far more bytes than their "
+        "files have: send fewer in one request.",
     ),
     "unsupported-media-type": ProblemSpec(
         415,

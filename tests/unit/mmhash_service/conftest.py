@@ -12,7 +12,6 @@ from tests.support.origin import Origin
 
 MAX_BODY = 3 << 20
 MAX_PIXELS = 640 * 480
-MAX_ITEMS = 50
 TENANTS = {"acme": "11" * 32, "umbrella": "22" * 32}
 
 
@@ -23,7 +22,6 @@ def server() -> Iterator[Server]:
         decoders=1,
         max_body_bytes=MAX_BODY,
         max_pixels=MAX_PIXELS,
-        max_items=MAX_ITEMS,
         tenants=TENANTS,
     )
     with running(create_app(settings)) as server:

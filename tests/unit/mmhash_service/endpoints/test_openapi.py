@@ -12,7 +12,7 @@ from mmhash_service.http.app import create_app  # noqa: E402
 from mmhash_service.settings import Settings  # noqa: E402
 
 # Straight into the app: what is tested is the page and the handlers, not the sockets.
-schema = schemathesis.openapi.from_asgi("/openapi.json", create_app(Settings(max_items=20)))
+schema = schemathesis.openapi.from_asgi("/openapi.json", create_app(Settings()))
 
 
 @schema.parametrize()

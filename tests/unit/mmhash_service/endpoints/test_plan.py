@@ -60,7 +60,6 @@ def planner(folder: Path, origin: Origin) -> Iterator[httpx.Client]:
         models={"tiny": folder},
         url_hosts=(f"127.0.0.1:{origin.port}",),
         url_networks=("127.0.0.0/8",),
-        max_items=50,
     )
     with in_process.running(create_app(settings)) as server:
         yield server.client
@@ -144,7 +143,7 @@ def test_a_url_that_the_memo_knows_is_not_downloaded(
         ({}, chat("data:image/png;base64,AAAA"), (422, "unplannable-item")),
         ({}, chat("data:image/png;base64,A"), (422, "invalid-base64")),
         ({}, chat("http://192.0.2.1/a.png"), (403, "url-off")),
-        ({}, chat(*[data_url(png())] * 51), (413, "too-many-items")),
+        ({}, chat(*[data_url(png())] * 1001), (413, "too-many-items")),
     ],
 )  # fmt: skip
 def test_problems(

@@ -29,7 +29,7 @@ def shared() -> Iterator[SharedTensor]:
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """A client of a service on a Unix socket."""
     path = tmp_path_factory.mktemp("service") / "socket"
-    with running(create_app(Settings(uds=path, max_items=50)), uds=path) as server:
+    with running(create_app(Settings(uds=path)), uds=path) as server:
         yield server.client
 
 

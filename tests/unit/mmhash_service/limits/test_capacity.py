@@ -2,17 +2,17 @@
 
 import pytest
 
-from mmhash_service.limits.capacity import Limits
+from mmhash_service.limits.capacity import MAX_ITEMS, Limits
 from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
 
 
 def test_the_items_of_all_parts_count_together() -> None:
-    limits = Limits(Settings(max_items=3))
+    limits = Limits(Settings())
     with limits.admit() as request, request.reserve() as part:
         part.count_items(2)
         with request.reserve() as other:
-            other.count_items(1)
+            other.count_items(MAX_ITEMS - 2)
             with pytest.raises(Problem, match="too-many-items"):
                 request.count_items(1)
 

@@ -39,7 +39,6 @@ def traced(exporter: InMemorySpanExporter, origin: Origin) -> Iterator[Server]:
         decoders=1,
         url_hosts=(f"127.0.0.1:{origin.port}",),
         url_networks=("127.0.0.0/8",),
-        max_items=5,
     )
     with in_process.running(create_app(settings)) as server:
         yield server
