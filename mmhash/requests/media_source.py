@@ -59,14 +59,14 @@ class MediaSource:
         """The URL or base64 in the request, or a shorter text if the content is known."""
         self.is_url = is_url
         self.path = path
-        """Its first place in the request; empty if that is not known."""
+        """The first place of the item in the request, or empty if unknown."""
         self._content = content
         self._digests: dict[Algorithm, Digest] = {}
         self._sha256: bytes | None = None
 
     @property
     def pointer(self) -> str | None:
-        """Its first place as a JSON pointer; None if that is not known."""
+        """The first place of the item as a JSON pointer, or None if unknown."""
         return pointer_of(self.path) or None
 
     @property

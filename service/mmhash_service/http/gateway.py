@@ -55,7 +55,7 @@ class Gateway:
 
 
 class ProblemMiddleware:
-    """Answers failures of an application that is not FastAPI's, as FastAPI's are answered."""
+    """Answers failures of any other application in the way FastAPI's are answered."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

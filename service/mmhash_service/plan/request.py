@@ -33,7 +33,7 @@ from mmhash_service.problems.problem import InvalidPart, Problem, naming
 if TYPE_CHECKING:
     from mmhash.prompts import Model
 
-_UNREAD = "only the sizes of images are read, and of WAV clips in the request"
+_UNREAD = "mmhash reads only the sizes of images, and of WAV clips in the request"
 
 
 def open_document(text: bytes | ShortText, path: str | None) -> Document:
@@ -120,7 +120,7 @@ def _item(
 
 
 def unplanned(error: Exception) -> Problem:
-    """Return the problem of a request that has no plan."""
+    """Return the problem for a request without a plan."""
     if isinstance(error, ProcessorError):
         return Problem("processor-unavailable")
     if not isinstance(error, UnplannedError):
