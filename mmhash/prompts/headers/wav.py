@@ -7,6 +7,9 @@ from mmhash.errors import InputValueError
 RATE = 16_000
 """The sampling rate of the processors. A clip at another rate is resampled to an unknown length."""
 
+# A file of nothing but empty chunks would take seconds to read.
+_MAX_CHUNKS = 1000
+
 _FORMATS = {1, 3, 0xFFFE}  # PCM, floats, and either with more details
 
 
@@ -15,9 +18,12 @@ def read_samples(data: bytes | bytearray | memoryview) -> int:
     view = memoryview(data).cast("B")
     if bytes(view[:4]) != b"RIFF" or bytes(view[8:12]) != b"WAVE":
         raise InputValueError("the clip is not a WAV file")
-    frame = 0
+    frame = chunks = 0
     position = 12
     while position + 8 <= len(view):
+        chunks += 1
+        if chunks > _MAX_CHUNKS:
+            raise InputValueError(f"the WAV file has more than {_MAX_CHUNKS} chunks")
         name, size = struct.unpack_from("<4sL", view, position)
         position += 8
         if position + size > len(view):

@@ -37,6 +37,7 @@ def test_other_chunks_are_skipped() -> None:
         (wav(9)[:30], "truncated"),
         (wav(9, rate=44_100), "at 16000 Hz, not 44100"),
         (wav(9)[:20] + b"\x02\0" + wav(9)[22:], "uncompressed"),
+        (wav(9)[:36] + 1001 * b"LIST\0\0\0\0" + wav(9)[36:], "more than 1000 chunks"),
     ],
 )
 def test_other_files_are_refused(data: bytes, reason: str) -> None:
