@@ -27,10 +27,12 @@ class Tags:
 
     def __init__(self, engine: str) -> None:
         self._engine = engine
-        secrets = filter(None, (text.strip(' "[]') for text in _text_of(_SECRETS).split(",")))
+        # A list is JSON, or has commas or, in a file, lines between its secrets.
+        listed = _text_of(_SECRETS).replace(",", " ").split()
+        secrets = filter(None, (text.strip('"[]') for text in listed))
         self._secrets = [bytes.fromhex(text) for text in secrets]
         self._tenant = os.environ.get(_TENANT) or None
-        tenants = json.loads(os.environ.get(_TENANTS) or "{}")
+        tenants = json.loads(_text_of(_TENANTS) or "{}")
         self._tenants = {name: bytes.fromhex(secret) for name, secret in tenants.items()}
 
     @property
@@ -80,6 +82,4 @@ class TenantTags:
 
 def _text_of(variable: str) -> str:
     path = os.environ.get(f"{variable}_FILE")
-    if path:
-        return ",".join(Path(path).read_text().split())
-    return os.environ.get(variable, "")
+    return Path(path).read_text() if path else os.environ.get(variable, "")

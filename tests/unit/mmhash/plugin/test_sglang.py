@@ -9,6 +9,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -118,6 +119,21 @@ def test_a_tag_names_the_tenant_of_a_request(
     assert tags.has_tenants
     asyncio.run(TenantTags(app, tags)({"type": "http", "headers": headers}, None, None))
     assert names == [{"image": [mmhash.key(b"one", tenant=expected)]}]
+
+
+def test_files_hold_the_secrets_of_tags_and_tenants(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    secrets, tenants = tmp_path / "secrets", tmp_path / "tenants"
+    secrets.write_text(f"{SECRET[::-1].hex()}\n{SECRET.hex()}\n")
+    tenants.write_text(json.dumps({"acme": SECRET.hex()}, indent=1))
+    monkeypatch.setenv("MMHASH_GUARD_SECRETS_FILE", str(secrets))
+    monkeypatch.setenv("MMHASH_TENANTS_FILE", str(tenants))
+    expires = int(time.time()) + 60
+    tag = sign_tag(
+        tenant_key("acme"), engine="sglang", tenant="acme", expires=expires, secrets=[SECRET]
+    )
+    assert Tags("sglang").secret_of("acme", tag) == SECRET
 
 
 class Modality(Enum):
