@@ -15,6 +15,7 @@ import httptools
 import httpx
 
 from mmhash.engines.caller_fields import PEER_HEADERS
+from mmhash.tags import TENANT_TAG_HEADER
 from mmhash_service.limits.text import SINGLE_VALUED
 
 Header = tuple[bytes, bytes]
@@ -34,10 +35,10 @@ _OF_ONE_HOP = frozenset(
     }
 )
 
-# The gateway sets its own Host, Content-Length and X-Request-Id.
+# The gateway sets its own Host, Content-Length, X-Request-Id and tag of the tenant.
 # The gateway has answered Expect, and clients may not name peers.
 _NOT_SENT = frozenset(
-    {b"host", b"content-length", b"expect", b"x-request-id"}
+    {b"host", b"content-length", b"expect", b"x-request-id", TENANT_TAG_HEADER}
     | {name.encode() for name in PEER_HEADERS}
 )
 

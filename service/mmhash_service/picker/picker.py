@@ -5,6 +5,7 @@ stream ends. Envoy forwards the request, with its own retries, time-outs and con
 """
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -14,6 +15,7 @@ from fastapi import Request
 from starlette.datastructures import State
 
 from mmhash.engines.caller_fields import PEER_HEADERS
+from mmhash.tags import TENANT_TAG_HEADER
 from mmhash_service.bodies.reading import StallTimer, refuse_compressed, too_large
 from mmhash_service.gateway.exchange import Exchange
 from mmhash_service.gateway.request import body_limit, has_prompt, read_request
@@ -38,7 +40,8 @@ _MAX_ENDPOINTS = 4
 # A body is held three times: as received, without callers' hashes, and with the picker's.
 _COPIES = 3
 
-_PEERS = frozenset(name.encode() for name in PEER_HEADERS)
+# Clients may neither name peers nor vouch for a tenant.
+_NOT_SENT = frozenset({TENANT_TAG_HEADER, *(name.encode() for name in PEER_HEADERS)})
 
 _TEST_SELECTION = "test-epp-endpoint-selection"
 
@@ -128,13 +131,14 @@ class Picker:
         computing.enter_context(exchange.computing())
         text = decision.prepared.body
         is_changed = text != body.text
-        removed = self._removed(request)
+        headers = [*self._authorization, *decision.prepared.headers]
+        removed = self._removed(request, headers)
         if is_changed and body.has_trailers:  # then chunked: only a chunked body has trailers
             removed.append(b"content-length")
             is_changed = False
         changes = Changes(
             endpoints[:_MAX_ENDPOINTS],
-            [*self._authorization, *decision.prepared.headers],
+            headers,
             removed,
             text if is_changed else None,
         )
@@ -230,9 +234,10 @@ class Picker:
             return None
         return frozenset(one.strip() for one in text.split(","))
 
-    def _removed(self, request: Request) -> list[bytes]:
-        """Return the headers that the worker must not get."""
-        removed = [name for name, _ in request.scope["headers"] if name in _PEERS]
+    def _removed(self, request: Request, replaced: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
+        """Return the headers that the worker must not get, without those that are replaced."""
+        refused = _NOT_SENT - dict(replaced).keys()
+        removed = [name for name, _ in request.scope["headers"] if name in refused]
         if self._resources.settings.api_key_digests and not self._authorization:
             removed.append(b"authorization")
         return removed

@@ -110,10 +110,12 @@ def test_hashes_are_written_with_the_right_length(client: httpx.Client, side: in
 def test_hashes_of_callers_and_peers_do_not_pass(client: httpx.Client) -> None:
     part, uuid = image()
     body = chat_with(part | {"uuid": "forged"}, mmhash_tags=["forged"])
-    seen = client.post(PATH, json=body, headers={PEER: "10.9.9.9"}).json()
+    headers = {PEER: "10.9.9.9", "x-mmhash-tenant-tag": "forged"}
+    seen = client.post(PATH, json=body, headers=headers).json()
     assert uuid in seen["body"]
     assert "forged" not in seen["body"]
     assert not header(seen, PEER)
+    assert not header(seen, "x-mmhash-tenant-tag")
 
 
 def test_trailers_end_a_streamed_body(

@@ -149,6 +149,7 @@ def test_a_worker_gets_end_to_end_headers() -> None:
         (b"transfer-encoding", b"chunked"),
         (b"expect", b"100-continue"),
         (b"x-override-bootstrap-host", b"evil"),
+        (b"x-mmhash-tenant-tag", b"forged"),
         (b"authorization", b"Bearer key"),
         (b"traceparent", b"00-1-1-01"),
         (b"accept", b"a"),
