@@ -50,8 +50,7 @@ class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
     """A request that cannot be answered, by its name in `catalogue.PROBLEMS`.
 
     The reason, of the whole or of each part, says what was sent and what is expected. Reasons may
-    quote values
-    of the caller's own request, but no path, address or other caller's bytes.
+    quote values of the caller's own request, but no path, address or other caller's bytes.
     """
 
     def __init__(
