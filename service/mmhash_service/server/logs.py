@@ -34,7 +34,7 @@ class _Json(logging.Formatter):
         try:
             return msgspec.json.encode(entry).decode()
         except UnicodeEncodeError:  # a text that UTF-8 cannot encode
-            return json.dumps(entry, default=str)
+            return json.dumps(entry, default=datetime.isoformat)
 
 
 class _Lines(logging.Formatter):

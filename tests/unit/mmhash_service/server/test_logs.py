@@ -1,8 +1,10 @@
 """The log: lines of requests are written together, warnings at once."""
 
 import asyncio
+import json
 import logging
 import sys
+from datetime import UTC, datetime
 from io import StringIO
 
 import pytest
@@ -34,3 +36,12 @@ def test_lines_wait_for_others_until_a_warning(monkeypatch: pytest.MonkeyPatch) 
             one = logging.getLogger(name)
             one.handlers, one.propagate = handlers, propagate
             one.setLevel(level)
+
+
+@pytest.mark.parametrize("message", ["one", "half a pair: \udc80"])
+def test_the_time_of_a_line_is_of_iso_8601(message: str) -> None:
+    record = logging.LogRecord("mmhash_service", logging.INFO, "", 0, message, None, None)
+    line = json.loads(logs._Json().format(record))
+    assert line["message"] == message
+    assert datetime.fromisoformat(line["time"]) == datetime.fromtimestamp(record.created, UTC)
+    assert "T" in line["time"]
