@@ -113,7 +113,7 @@ class Settings(SourcedSettings):
         default=0,
         ge=0,
         le=256,
-        description="Decoder processes for images and media in each server process. 0 divides "
+        description="Decoder processes for images in each server process. 0 divides "
         "the cores among the server processes, at most 8 each. One more decoder "
         "takes only small images.",
     )

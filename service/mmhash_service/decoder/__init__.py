@@ -1,1 +1,1 @@
-"""Decodes untrusted images and media in processes with limits on time and memory."""
+"""Decodes untrusted images in processes with limits on time and memory."""

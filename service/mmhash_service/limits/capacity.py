@@ -15,7 +15,7 @@ STREAM_BYTES = 256 << 10
 # The items, parts or tensors in a body.
 MAX_ITEMS = 1000
 
-# How many bytes all images and clips of a request may decode to, per pixel of max_pixels. Each byte
+# How many bytes all images of a request may decode to, per pixel of max_pixels. Each byte
 # of their files justifies 256 more, so photographs do not count. A small form with a thousand tiny
 # WebPs could otherwise take hours of a core.
 _DECODED_PER_PIXEL = 32
