@@ -67,9 +67,9 @@ def blocks(page: str) -> list[tuple[str, str]]:
 
 
 def commands(block: str) -> list[str]:
-    """Return the commands of a console block, with their continuation lines."""
+    """Return the commands of a console block, without the folder of `mmhash`."""
     return [
-        command.strip()
+        command.strip().removeprefix(".venv/bin/")
         for command in re.findall(r"^ *\$ ((?:[^\n]*\\\n)*[^\n]*)", block, re.MULTILINE)
     ]
 
@@ -90,6 +90,7 @@ class Place(NamedTuple):
             "--port 8781": "--port 0",
             "mmhash serve": "mmhash serve --port 0",
             '{"MODEL": "MODEL"}': f'{{"tiny": "{self.folder / "tiny"}"}}',
+            '{"NAME": "DIRECTORY"}': f'{{"tiny": "{self.folder / "tiny"}"}}',
             "/models/tiny": str(self.folder / "tiny"),
             "Qwen2-VL-2B-Instruct": str(self.folder / "tiny"),
         }.items():
