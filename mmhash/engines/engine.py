@@ -4,7 +4,7 @@ Each engine's module defines one `ENGINE`, and `registry` lists them. An attribu
 feature that the engine lacks.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypedDict
@@ -41,8 +41,9 @@ class NoFieldError(InputValueError):
 class UnsupportedFieldError(InputValueError):
     """A prompt has a field that the engine or its release does not support."""
 
-    def __init__(self, engine: str, version: str, field: str) -> None:
-        super().__init__(f"{engine} {version} has no {field}")
+    def __init__(self, engine: str, version: str, field: str, known: Iterable[str]) -> None:
+        taken = ", ".join(sorted(known)) or "no such field"
+        super().__init__(f"{engine} {version} has no {field}: leave it out, it takes {taken}")
         self.field = field
 
 
@@ -322,5 +323,5 @@ class Engine:
         known = self.prompt_fields(version)
         for name in prompt.special_fields:
             if name not in known:
-                raise UnsupportedFieldError(self.name, version, name)
+                raise UnsupportedFieldError(self.name, version, name, known)
         return self.blocks(prompt, version)

@@ -5,7 +5,13 @@ without callers' hashes, and with a place for each of ours.
 """
 
 from mmhash.requests.document import Document, Form
-from mmhash.requests.engine_request import EngineRequest, MediaPart, Place, UnplannedError
+from mmhash.requests.engine_request import (
+    EngineRequest,
+    MediaPart,
+    Place,
+    UnplannedError,
+    UnreadableUrlError,
+)
 from mmhash.requests.forms import COUNTING_PATHS, PATHS, form_of_path, read_for
 from mmhash.requests.media_source import MediaSource, Modality
 from mmhash.requests.raw_json import RequestError
@@ -24,6 +30,7 @@ __all__ = [
     "RequestError",
     "ShortText",
     "UnplannedError",
+    "UnreadableUrlError",
     "form_of_path",
     "read_for",
 ]

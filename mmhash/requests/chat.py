@@ -4,11 +4,18 @@ from typing import Any
 
 from mmhash.engines.engine import ChatFormat, Engine, MediaField, NoFieldError
 from mmhash.requests.document import Document
-from mmhash.requests.engine_request import EngineRequest, Place
-from mmhash.requests.media_source import has_scheme, is_clear, is_clear_format, is_frames
+from mmhash.requests.engine_request import EngineRequest, Place, UnreadableUrlError
+from mmhash.requests.media_source import (
+    has_scheme,
+    is_clear,
+    is_clear_format,
+    is_data_url,
+    is_frames,
+)
 from mmhash.requests.raw_json import Path, RequestError, kind_of
 
-_UNCLEAR = "send data:image/png;base64, and base64 without escapes, or a URL"
+_NO_CONTENT = "a data: URL has its content after a comma: send data:image/png;base64,<base64>"
+_UNCLEAR = "send data:image/png;base64, and base64 without escapes, or an http(s) URL"
 
 
 def read(document: Document, engine: Engine, release: str) -> EngineRequest:
@@ -79,6 +86,9 @@ def read_part(
         request.note_unclear(f"a content part has {field.name}, but another type", path)
         return
     place = (*path, field.name, field.text) if is_object else (*path, field.name)
+    if is_data_url(text) and not text.partition(",")[2]:
+        request.unclear = request.unclear or UnreadableUrlError(_NO_CONTENT, place)
+        return
     if not _is_read_alike(field, media, text):
         request.note_unclear(f"engines may decode it differently: {_UNCLEAR}", place)
         return

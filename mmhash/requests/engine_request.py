@@ -22,6 +22,10 @@ class UnplannedError(InputValueError):
         super().__init__(reason)
 
 
+class UnreadableUrlError(UnplannedError):
+    """A data: URL of a request has no content."""
+
+
 class Place(NamedTuple):
     """An item of a request, and the member or list entry for its hash."""
 

@@ -21,8 +21,7 @@ def read(document: Document, engine: Engine, release: str) -> EngineRequest:
     """
     formats = engine.annotate
     if formats is None or formats.native is None:
-        has = f"has {_names(document)}, and neither messages, prompt nor input"
-        raise RequestError(f"{has}: {engine.title} has no native requests")
+        raise RequestError(f"has {_names(document)}, and none of messages, prompt, input")
     native = formats.native(release)
     request = EngineRequest(document, engine, release, native)
     members = document.members

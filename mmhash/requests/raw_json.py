@@ -42,6 +42,8 @@ def pointer_of(path: Path) -> str:
 # The length in bytes above which numpy counts faster.
 _LONG = 4096
 
+_EXPECTED = "a JSON object with messages, prompt or input"
+
 # A number too large for a float does not make a request unreadable.
 _DECODER = Decoder(float_hook=float)
 _OBJECT = Decoder(dict[str, Raw])
@@ -51,14 +53,16 @@ _ENCODER = Encoder()
 
 def parse(text: bytes) -> dict[str, Any]:
     """Parse a text that is an object. Raise if any object in it has two members of one name."""
+    if not text:
+        raise RequestError(f"is empty, not {_EXPECTED}")
     try:
         parsed = _DECODER.decode(text)
         if not isinstance(parsed, dict):
-            raise RequestError(f"is {kind_of(parsed)}, not a JSON object")
+            raise RequestError(f"is {kind_of(parsed)}, not {_EXPECTED}")
         if _may_repeat_members(text, parsed):
             _refuse_repeated_members(text)
     except (*PARSE_ERRORS, OverflowError) as error:
-        damage = _damage_of(text, error)
+        damage = _damage_of(error)
         raise RequestError(f"is not a JSON object of UTF-8 text: {damage}") from error
     return parsed
 
@@ -77,11 +81,12 @@ def kind_of(value: Any) -> str:
     return _KINDS.get(type(value), "a number")
 
 
-def _damage_of(text: bytes, error: Exception) -> str:
+def _damage_of(error: Exception) -> str:
     """Return why a text cannot be parsed, without any of it."""
-    if isinstance(error, MsgspecError) and text:
-        return str(error)[:100]
-    return getattr(error, "reason", "it is nested too deep") if text else "it has 0 bytes"
+    if isinstance(error, MsgspecError):
+        in_quotes = "the name of a member must be in double quotes"
+        return str(error)[:100].replace("object keys must be strings", in_quotes)
+    return getattr(error, "reason", "it is nested too deep")
 
 
 def _may_repeat_members(text: bytes, parsed: dict[str, Any]) -> bool:

@@ -25,7 +25,7 @@ from tests.support.responses import items_of, refusal_of
 from tests.support.victim import serving
 
 # Refused for its contents, not for want of time.
-REFUSALS = {"costly-media", "damaged-media", "media-too-large", "unsupported-media-type"}
+REFUSALS = {"costly-media", "damaged-media", "media-too-large"}
 
 # Above what any of these may take even where other programs take the cores; below what they took.
 BOUND_S = 60

@@ -31,7 +31,7 @@ def bomb(tmp_path: Path) -> Any:
     ("content_type", "query", "problem"),
     [
         ("application/x-safetensors", {}, "damaged-safetensors"),
-        ("image/png", {"of": "pixels"}, "unsupported-media-type"),
+        ("image/png", {"of": "pixels"}, "damaged-media"),
         ("application/json", {}, "invalid-json"),
         ("application/x-pickle", {}, "unsupported-media-type"),
         ("application/x-pytorch", {}, "unsupported-media-type"),

@@ -242,7 +242,7 @@ class HashLoad(Load):
                     params={"dtype": "int16", "shape": "2"},
                 ),
                 self._hash(
-                    "unsupported-media-type", content=b"text" + damaged,
+                    "damaged-media", content=b"text" + damaged,
                     headers={"Content-Type": "image/png"}, params={"of": "pixels"},
                 ),
             ]

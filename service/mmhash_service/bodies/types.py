@@ -18,8 +18,8 @@ _ONE_ENGINE, _ENGINE_LIST = r"^[^,]+$", r"^[^,]*(,[^,]*){0,15}$"
 _PATH = f"^({'|'.join(PATHS)})$"
 
 PATTERNS = {
-    _HEX64: "64 hex digits in lower case",
-    _HEX16: "16 hex digits in lower case",
+    _HEX64: "64 hex digits in lower case, as POST /hash returns in key",
+    _HEX16: "16 hex digits in lower case, as SGLang names an item",
     _ONE_ENGINE: "one engine, such as sglang@0.5.23",
     _ENGINE_LIST: "at most 16 engines, as in sglang@0.5.23,vllm",
     _PATH: f"one of {', '.join(PATHS)}",

@@ -81,6 +81,8 @@ def reason_of(entry: Any) -> str:
     text = _REASONS.get(entry["type"])
     if text is not None:
         return text
+    if entry["type"] == "int_type" and isinstance(entry["input"], str):
+        return f"{shown(entry['input'])} is a string, not an integer"
     expected = PATTERNS.get(entry.get("ctx", {}).get("pattern"))
     message = f"is not {expected}" if expected else str(entry["msg"])
     for schema, english in _ENGLISH.items():
@@ -99,6 +101,8 @@ def unknown_name(name: str, known: Iterable[str], kind: str) -> str:
         return f"{unknown}: did you mean {meant!r}?"
     if kind == "member":  # those of inner objects are among the known
         return unknown
+    if kind == "parameter":
+        return f"{unknown}: leave it out, this call takes only {', '.join(known) or 'a body'}"
     return f"{unknown}: take one of {', '.join(known)}" if known else f"{unknown}, nor any other"
 
 

@@ -55,8 +55,8 @@ def decode_image(
     except (CostlyError, MemoryError) as error:
         return _refused("costly-media", error)
     except UnidentifiedImageError as error:
-        reason = f"the {len(body)} bytes are no file in {', '.join(FORMATS)}"
-        return Refused("unsupported-media-type", repr(error)[:200], reason)
+        reason = f"the {len(body)} bytes are none of {', '.join(FORMATS)}"
+        return Refused("damaged-media", repr(error)[:200], reason)
     except (InputTypeError, *DAMAGE) as error:
         return _refused("damaged-media", error)
 

@@ -64,7 +64,6 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 
     problem: Literal[
         "media-too-large",
-        "unsupported-media-type",
         "damaged-media",
         "costly-media",
     ]

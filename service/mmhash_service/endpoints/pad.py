@@ -10,7 +10,7 @@ from mmhash_service.endpoints.openapi import json_body
 from mmhash_service.endpoints.schemas.prompts import PadAnswer, PadBody
 from mmhash_service.endpoints.spans import item_spans
 from mmhash_service.items.hashed import find_engine, require
-from mmhash_service.problems.problem import Problem
+from mmhash_service.problems.problem import InvalidPart, Problem
 from mmhash_service.resources import Resources
 from mmhash_service.settings import Settings
 
@@ -31,6 +31,13 @@ def _pad(text: bytes, settings: Settings) -> str:
     body = parse_json(text, PadBody)
     requested = find_engine(body.engine, settings.engine_fallback)
     pad_ids = require(requested.engine, "pad")
+    length = len(body.input_ids)
+    for number, span in enumerate(body.spans):
+        if span.end > length:
+            reason = f"{span.end} is past the input_ids: end is exclusive, so at most {length}"
+            raise Problem(
+                "refused-by-engine", [InvalidPart(reason, pointer=f"/spans/{number}/end")]
+            )
     try:
         padded = pad_ids(body.input_ids, item_spans(body.spans), requested.version)
     except (InputError, LimitError) as error:

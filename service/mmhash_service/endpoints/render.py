@@ -297,7 +297,7 @@ def _read_sampling(document: Document) -> Sampling:
 
 def _error_of(problem: Problem) -> Response:
     spec = PROBLEMS[problem.name]
-    message = " ".join(filter(None, [spec.detail, problem.reason]))
+    message = ". ".join(filter(None, [problem.reason, spec.detail]))
     # If only this server lacks a feature, the request is not wrong.
     statuses = {"unplannable-prompt": 501, "unplannable-item": 501, "invalid-json": 400}
     return _error(statuses.get(problem.name, spec.status), message)

@@ -16,5 +16,6 @@ def _item_span(number: int, span: prompts.Span) -> Span:
     try:
         return Span(span.start, span.end, key, span.hash)
     except ItemSpanError as error:
-        part = InvalidPart(str(error), pointer=f"/spans/{number}")
-        raise Problem("refused-by-engine", [part]) from error
+        forms = "key as POST /hash returns it, or hash, the 16 hex digits that SGLang uses"
+        part = InvalidPart(f"{error}: {forms}", pointer=f"/spans/{number}")
+        raise Problem("invalid-json", [part]) from error

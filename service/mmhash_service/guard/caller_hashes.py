@@ -133,7 +133,8 @@ def check_form(body: bytes, content_type: str) -> None:
         raise RequestRefusedError("unsupported-encoding")
     if may_have(body, _PEERS):
         names = [name.decode() for name in sorted(_PEERS) if b'"%b"' % name in body]
-        reason = f"a part has {' and '.join(names) or 'an escaped name'}: send JSON, not a form"
+        named = " and ".join(names) or "an escaped name"
+        reason = f"the form has {named}: leave it out, or send JSON as application/json"
         raise RequestRefusedError("named-peer", reason)
 
 

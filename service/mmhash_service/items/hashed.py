@@ -74,16 +74,22 @@ def find_engine(name: str, engine_fallback: Fallback | None) -> RequestedEngine:
     return requested
 
 
-_FEATURES = {"annotate": "requests that are read here", "blocks": "block keys", "pad": "pad values"}
-"""What some engines lack, by the attribute that is then None."""
+_FEATURES = {
+    "annotate": "reads the requests",
+    "blocks": "computes the block keys",
+    "pad": "computes the pad values",
+}
+"""What mmhash does for some engines only, by the attribute that is None for the others."""
 
 
 def require(engine: Engine, feature: Literal["annotate", "blocks", "pad"]) -> Any:
     """Return a feature of an engine; one that lacks it is refused."""
     found = getattr(engine, feature)
     if not found:
-        having = ", ".join(one.name for one in ENGINES if getattr(one, feature))
-        reason = f"{engine.name} has no {_FEATURES[feature]}: take one of {having}"
+        having = " or ".join(one.name for one in ENGINES if getattr(one, feature))
+        reason = f"mmhash {_FEATURES[feature]} of {having}, not of {engine.name}"
+        if feature == "annotate":  # Dynamo runs another engine
+            reason += f": if {engine.name} runs one of these, name that one"
         raise Problem("refused-by-engine", reason=reason)
     return found
 

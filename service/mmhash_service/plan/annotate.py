@@ -38,7 +38,7 @@ def read_to_annotate(requested: RequestedEngine, document: Document) -> EngineRe
     """Return the request as the engine reads it. Raise a Problem if it cannot carry a hash."""
     require(requested.engine, "annotate")
     if document.form == "completions":
-        reason = "a completions request has no media: send it as it is, or a chat"
+        reason = "a completions request has no media: send it to the engine unchanged"
         raise Problem("no-field", reason=reason)
     try:
         request = read_for(document, requested.engine, requested.version)

@@ -19,6 +19,7 @@ from mmhash.requests import (
     RequestError,
     ShortText,
     UnplannedError,
+    UnreadableUrlError,
     form_of_path,
 )
 from mmhash_service.bodies.reading import refuse_many_values
@@ -125,7 +126,8 @@ def unplanned(error: Exception) -> Problem:
         return Problem("processor-unavailable")
     if not isinstance(error, UnplannedError):
         return Problem("unplannable-prompt")
-    return Problem("unplannable-prompt", [InvalidPart(str(error), pointer=error.pointer)])
+    name = "invalid-url" if isinstance(error, UnreadableUrlError) else "unplannable-prompt"
+    return Problem(name, [InvalidPart(str(error), pointer=error.pointer)])
 
 
 def check_plannable(sources: Sequence[MediaSource], *, fetches: bool) -> None:

@@ -19,7 +19,10 @@ PROBLEMS = {
         "The request needs a valid API key in the header Authorization: Bearer.",
     ),
     "unknown-tenant": ProblemSpec(
-        403, "Unknown tenant", "The setting tenants has no tenant of the name in X-Mmhash-Tenant."
+        403,
+        "Unknown tenant",
+        "The setting tenants has no tenant of the name in X-Mmhash-Tenant: leave the header out, "
+        "or ask the operator for a name.",
     ),
     "not-found": ProblemSpec(404, "Not found", "There is no resource at this path."),
     "method-not-allowed": ProblemSpec(
@@ -37,7 +40,7 @@ PROBLEMS = {
         403,
         "URL is off",
         "An http(s) URL is fetched only from a host in the setting url_hosts, such as "
-        "MMHASH_URL_HOSTS='[\"example.org\"]'.",
+        "MMHASH_URL_HOSTS='[\"example.org\"]': send the bytes as data or in a data: URL instead.",
     ),
     "url-refused": ProblemSpec(
         403,
@@ -52,8 +55,8 @@ PROBLEMS = {
     "named-peer": ProblemSpec(
         403,
         "Named peer",
-        "A form that passes the gateway must not name a peer to load from, or an engine's internal "
-        "state.",
+        "A form must not have a member that names a peer, from which the engine would load, or an "
+        "engine's internal state. From JSON the gateway removes such members.",
     ),
     "stalled-body": ProblemSpec(
         408,
@@ -75,10 +78,9 @@ PROBLEMS = {
     "unsupported-media-type": ProblemSpec(
         415,
         "Unsupported media type",
-        "POST /hash takes application/octet-stream, image/*, video/*, audio/*, "
-        "application/x-safetensors or application/x-npy, and for a whole body "
-        "multipart/form-data or application/json; other calls take application/json. Pixels are "
-        "those of a JPEG, PNG, WebP, GIF, BMP or TIFF file.",
+        "All calls take application/json. POST /hash also takes application/octet-stream, image/*, "
+        "video/*, audio/*, application/x-safetensors or application/x-npy, as the body or as parts "
+        "of multipart/form-data.",
     ),
     "unsupported-encoding": ProblemSpec(
         415,
@@ -100,8 +102,8 @@ PROBLEMS = {
     "unplannable-prompt": ProblemSpec(
         422,
         "Prompt cannot be planned",
-        "The model's files or its chat template do not allow a plan of this request for this "
-        "engine; the log has the reason.",
+        "There is no plan of this request for this model and engine: the reason or, for the "
+        "model's files and chat template, the log says why.",
     ),
     "unplannable-item": ProblemSpec(
         422,
@@ -123,21 +125,20 @@ PROBLEMS = {
     "refused-by-engine": ProblemSpec(
         422,
         "Refused by the engine",
-        "This release of the engine does not accept these ids, spans, names or fields: "
-        "docs/http.md lists the fields of each.",
+        "The engine or this release of it does not support the call, or does not accept these ids, "
+        "spans, names or fields: the reason says which.",
     ),
     "no-field": ProblemSpec(
         422,
         "No field",
-        "This release of the engine has no field for a hash in such a request: "
-        "docs/engines.md lists the requests that have a field. Completions and Messages requests "
-        "have none.",
+        "This release of the engine has no field for a hash in such a request, as in those for "
+        "completions and Messages: send it to the engine itself, without /annotate.",
     ),
     "damaged-media": ProblemSpec(
         422,
         "Damaged media",
-        "The image is truncated, of no known format, or cannot be decoded; or the image, video or "
-        "audio file is empty.",
+        "The image is truncated, no JPEG, PNG, WebP, GIF, BMP or TIFF file, or cannot be decoded; "
+        "or the image, video or audio file is empty.",
     ),
     "costly-media": ProblemSpec(
         422,
@@ -165,8 +166,7 @@ PROBLEMS = {
         422,
         "Invalid JSON",
         "The body must be JSON in UTF-8 that fits the schema in /openapi.json, at most 200 levels "
-        "deep, without lone surrogates or integers of more than 4300 digits. The member errors "
-        "lists the places.",
+        "deep, without lone surrogates or integers of more than 4300 digits.",
     ),
     "invalid-base64": ProblemSpec(
         422, "Invalid base64", "The data of an item must be standard base64 with padding."

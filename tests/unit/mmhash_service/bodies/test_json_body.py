@@ -98,7 +98,7 @@ def test_long_base64_is_decoded_in_steps(client: httpx.Client, nbytes: int) -> N
         ({"kind": "bytes", "url": "http://127.0.0.1/"}, "url-off"),
         ({"kind": "bytes", "url": "file:///etc/passwd"}, "invalid-url"),
         ({"kind": "bytes", "url": "data:;base64"}, "invalid-url"),
-        ({"kind": "image", "data": b64(b"no image")}, "unsupported-media-type"),
+        ({"kind": "image", "data": b64(b"no image")}, "damaged-media"),
         ({"kind": "list", "data": ""}, "invalid-json"),
         ({"kind": "bytes", "dat": ""}, "invalid-json"),
         ({"kind": "bytes", "data": 1}, "invalid-json"),

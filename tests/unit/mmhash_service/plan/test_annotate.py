@@ -143,7 +143,7 @@ def test_signed_hashes_bring_their_tags() -> None:
         ("engine=vllm", {"messages": [], "a": [0] * 150_000}, (413, "body-too-large")),
         ("engine=vllm", chat({"image_url": "http://example.org/a.png"}), (403, "url-off")),
         ("engine=sglang", {"text": "a", "image_data": "a.png"}, (422, "invalid-base64")),
-        ("engine=vllm&of=pixels", chat(image(b"one")), (415, "unsupported-media-type")),
+        ("engine=vllm&of=pixels", chat(image(b"one")), (422, "damaged-media")),
     ],
 )
 def test_a_request_that_cannot_be_annotated_whole_is_refused(
