@@ -27,9 +27,13 @@ SETUPS = (
     Setup("sglang", "0.5.23", quick="all"),
     Setup("sglang", "0.5.20", quick="all"),
 )
+PARAMS = [
+    pytest.param(one, id=one.name, marks=[pytest.mark.slow] * (one.release == "0.5.20"))
+    for one in SETUPS
+]
 
 
-@pytest.fixture(scope="module", params=[pytest.param(one, id=one.name) for one in SETUPS])
+@pytest.fixture(scope="module", params=PARAMS)
 def engine(
     request: pytest.FixtureRequest, plugin_site: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Engine]:

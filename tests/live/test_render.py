@@ -238,7 +238,10 @@ REFUSED: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.fixture(scope="module", params=RELEASES)
+@pytest.fixture(
+    scope="module",
+    params=[RELEASES[0], *(pytest.param(each, marks=pytest.mark.slow) for each in RELEASES[1:])],
+)
 def environment(request: pytest.FixtureRequest) -> Environment:
     found = Environment("vllm", request.param)
     found.build_or_skip()
