@@ -269,7 +269,7 @@ def soak(environment: Environment, seconds: float, rate: float) -> tuple[list[Ou
         if not count(client, "mmhash_memo_failures_total"):
             failures.append("no operation of the memo failed without Redis")
     metrics = "mmhash_calls_in_progress", "mmhash_held_bytes"
-    return load.outcomes, failures + leftovers(service, *metrics, error='"level": "error"')
+    return load.outcomes, failures + leftovers(service, *metrics, error='"level":"error"')
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def serve() -> Iterator[Callable[..., httpx.Client]]:
 
         yield serve
     for each in started:
-        assert '"level": "error"' not in each.log.text
+        assert '"level":"error"' not in each.log.text
 
 
 @pytest.fixture(scope="session")
