@@ -239,7 +239,7 @@ def _name_blocks(
     request = opened.request
     block_size = options["block_size"] or BLOCK_SIZES[request.engine.name]
     if len(token_ids) < block_size:
-        return BlockList([], [])
+        token_ids, spans = [], []  # no block to name, and the options are checked all the same
     prompt = Prompt(
         token_ids,
         block_size,

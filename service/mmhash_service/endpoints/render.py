@@ -86,9 +86,9 @@ class _Call(NamedTuple):
 
     async def plan(self, document: Document) -> Plan:
         """Plan a request, with the engine's own names of its images."""
-        # No prompt fills a block of this size, so no block is named.
+        # No prompt fills a block of this size, so no block is named, whatever the seed.
         name = self.context.engines[0].name
-        engine = EngineSpec(name, MAX_TOKENS, model_id=self.model_id)
+        engine = EngineSpec(name, MAX_TOKENS, seed="0", model_id=self.model_id)
         routed = RoutedRequest(document.text, document, is_light=self.is_light)
         planned = await plan_for_workers(
             self.context, self.model, Naming(engine), routed, lambda *_: {}, fetches=True

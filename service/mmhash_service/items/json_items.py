@@ -8,6 +8,7 @@ from mmhash import Digest
 from mmhash.cpu import hash_bytes
 from mmhash.errors import DeviceError, InputError, TransportError
 from mmhash.requests.media_source import decode_base64, decode_data_url, is_data_url
+from mmhash.requests.raw_json import Path
 from mmhash.transport import IpcTensor, SharedTensor
 from mmhash_service.bodies.json_body import JsonText, parse_json
 from mmhash_service.bodies.parsing import parse_dtype, refusing_damage
@@ -107,7 +108,7 @@ async def _finish(
 
     async def finish(index: int, pending: Encoded | RemoteItem) -> None:
         item = items[index]
-        with naming(pointer=_pointer(index, item)):
+        with naming(path=_path_of(index, item)):
             if isinstance(pending, RemoteItem):
                 results[index] = await hash_url(context, item, pending.url)
             else:
@@ -130,15 +131,16 @@ def hash_inline(context: RequestContext, items: list[JsonItem]) -> list[_Result]
     context.admission.count_items(sum(map(_count_items, items)))
     results = []
     for number, item in enumerate(items):
-        with naming(pointer=_pointer(number, item)):
+        with naming(path=_path_of(number, item)):
             results.append(_hash_item(context, item))
     return results
 
 
-def _pointer(number: int, item: JsonItem) -> str:
-    """Return the place of an item's content, or of the item, as a JSON pointer (RFC 6901)."""
-    name = "data" if item.data is not None else "url" if item.url is not None else ""
-    return f"/items/{number}/{name}".rstrip("/")
+def _path_of(number: int, item: JsonItem) -> Path:
+    """Return the place of an item's content in the body, or of the item."""
+    if item.data is not None:
+        return ("items", number, "data")
+    return ("items", number, "url") if item.url is not None else ("items", number)
 
 
 def _count_items(item: JsonItem) -> int:

@@ -101,10 +101,10 @@ async def read_rest(context: RequestContext, found: Found, needs: Needs) -> Reso
 
     async def finish(source: MediaSource, pending: _Encoded | None) -> None:
         if pending is not None:
-            with naming(pointer=source.pointer):
+            with naming(path=source.path):
                 results[source] = await _finish(context, pending)
             return
-        with naming(pointer=source.pointer), context.admission.reserve() as admission:
+        with naming(path=source.path), context.admission.reserve() as admission:
             reserved = replace(context, admission=admission)
             results[source] = await _read_remote(reserved, source, needs)
 
@@ -164,12 +164,12 @@ def remember(context: RequestContext, found: Found) -> None:
 
 
 def _digest_of(source: MediaSource, algorithm: Algorithm) -> Digest:
-    with naming(pointer=source.pointer), refusing_damage():
+    with naming(path=source.path), refusing_damage():
         return source.digest(algorithm)
 
 
 def _read(context: RequestContext, source: MediaSource, needs: Needs) -> ResolvedMedia | _Encoded:
-    with naming(pointer=source.pointer):
+    with naming(path=source.path):
         return _read_content(context, source, needs)
 
 

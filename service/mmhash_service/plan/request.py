@@ -147,7 +147,7 @@ def measure(
     (requested,) = context.engines
     found = {}
     for source in opened.sources:
-        with naming(pointer=source.pointer):
+        with naming(path=source.path):
             found[source] = _measured(requested, opened.model_type, media[source])
     return found
 

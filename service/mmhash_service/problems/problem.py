@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from mmhash.requests.raw_json import Path, pointer_of
+
 # A reason may quote a value of the request.
 _MAX_REASON = 300
 
@@ -65,15 +67,15 @@ class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
 
 
 @contextmanager
-def naming(*, pointer: str | None = None, part: str | None = None) -> Iterator[None]:
-    """Name the item of a list or form that a problem is about, if its place is known."""
+def naming(*, path: Path = (), part: str | None = None) -> Iterator[None]:
+    """Name the item that a problem is about: its path in the JSON body, or its part of a form."""
     try:
         yield
     except Problem as problem:
-        if problem.reason is None or problem.parts or (pointer is None and part is None):
+        if problem.reason is None or problem.parts or (not path and part is None):
             raise
         # A new one: several requests that wait for the same work may get the same problem.
-        named = InvalidPart(problem.reason, pointer=pointer, part=part)
+        named = InvalidPart(problem.reason, pointer=pointer_of(path) or None, part=part)
         raise Problem(problem.name, [named]) from problem.__cause__
 
 

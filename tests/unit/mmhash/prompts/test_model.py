@@ -13,7 +13,7 @@ from PIL import Image
 
 import mmhash
 from mmhash.engines import sglang, vllm
-from mmhash.errors import InputTypeError, InputValueError
+from mmhash.errors import InputError, InputTypeError, InputValueError
 from mmhash.prompts import Media, MediaSize, Model, UnknownMediaError, UnknownModelError
 from tests.support import prompt_models
 
@@ -273,6 +273,22 @@ def test_a_wrong_option_is_an_error(model: Model, options: dict[str, Any], reaso
     """Each was taken for another value, and its plan named blocks that no engine has."""
     with pytest.raises(InputValueError, match=f"^{reason}$"):
         model.plan(_chat(_url(_png())), ENGINE, **options)
+
+
+@pytest.mark.parametrize(
+    ("engine", "options"),
+    [
+        (ENGINE, {"block_algorithm": "md5"}),
+        (ENGINE, {"lookahead": -1}),
+        ("sglang@0.5.23", {"seed": "0"}),
+    ],
+)
+def test_block_options_are_checked_for_a_prompt_without_a_block(
+    model: Model, engine: str, options: Any
+) -> None:
+    for block_size in (1, 4096):
+        with pytest.raises(InputError, match=min(options)):
+            model.plan(_chat(), engine, block_size=block_size, **options)
 
 
 def test_a_tenant_of_a_text_is_checked(model: Model) -> None:
