@@ -3,6 +3,7 @@
 from typing import Any
 
 from mmhash.engines.engine import ChatFormat, Engine, MediaField, NoFieldError
+from mmhash.json_pointer import Path
 from mmhash.requests.document import Document
 from mmhash.requests.engine_request import EngineRequest, Place, UnreadableUrlError
 from mmhash.requests.media_source import (
@@ -12,7 +13,7 @@ from mmhash.requests.media_source import (
     is_data_url,
     is_frames,
 )
-from mmhash.requests.raw_json import Path, RequestError, kind_of
+from mmhash.requests.raw_json import RequestError, kind_of
 
 _NO_CONTENT = "a data: URL has its content after a comma: send data:image/png;base64,<base64>"
 _UNCLEAR = "send data:image/png;base64, and base64 without escapes, or an http(s) URL"

@@ -3,6 +3,7 @@
 from functools import cached_property
 from typing import Any, Literal
 
+from mmhash.json_pointer import Path
 from mmhash.requests import raw_json
 from mmhash.requests.media_source import MediaSource, Modality, is_data_url
 from mmhash.requests.short_text import WORD_LENGTH, ShortText
@@ -39,7 +40,7 @@ class Document:
         return name if isinstance(name, str) else ""
 
     def source(
-        self, modality: Modality, text: str, path: raw_json.Path = (), *, is_url: bool = True
+        self, modality: Modality, text: str, path: Path = (), *, is_url: bool = True
     ) -> MediaSource:
         """Return the media that a text in the members stands for, at a path if that is known."""
         name = (modality, is_url, text)

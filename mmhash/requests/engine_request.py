@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 from mmhash.engines.engine import ChatFormat, Engine, NativeFormat, RequestFields
 from mmhash.engines.options import options_text, parse_options
 from mmhash.errors import InputValueError
+from mmhash.json_pointer import Path, pointer_of
 from mmhash.requests import raw_json
 from mmhash.requests.document import Document
 from mmhash.requests.media_source import MediaSource, Modality
-from mmhash.requests.raw_json import Path, RequestError
+from mmhash.requests.raw_json import RequestError
 from mmhash.tags import TAGS_MEMBER
 
 
@@ -18,7 +19,7 @@ class UnplannedError(InputValueError):
     """mmhash cannot plan a request. The message says why, the pointer where."""
 
     def __init__(self, reason: str, path: Path = ()) -> None:
-        self.pointer = raw_json.pointer_of(path) or None
+        self.pointer = pointer_of(path) or None
         super().__init__(reason)
 
 

@@ -4,10 +4,11 @@ from collections.abc import Collection
 from typing import Any
 
 from mmhash.engines.engine import Engine, NativeFormat
+from mmhash.json_pointer import Path
 from mmhash.requests.document import Document
 from mmhash.requests.engine_request import EngineRequest, Place
 from mmhash.requests.media_source import has_scheme, is_clear
-from mmhash.requests.raw_json import Path, RequestError
+from mmhash.requests.raw_json import RequestError
 
 # The engine accepts lists of lists, and refuses deeper nesting.
 _MAX_NESTING = 8

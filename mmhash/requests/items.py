@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from mmhash.errors import InputValueError
+from mmhash.json_pointer import Path
 from mmhash.requests.members import check_text
-from mmhash.requests.raw_json import Path
 
 ReadPart = Callable[[dict[str, Any], Path], None]
 """Add the media of a content part, given the part's place in the document."""

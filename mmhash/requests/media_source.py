@@ -11,7 +11,7 @@ import pybase64
 from mmhash.cpu import hash_bytes
 from mmhash.digest import Algorithm, Digest
 from mmhash.errors import InputValueError
-from mmhash.requests.raw_json import Path, pointer_of
+from mmhash.json_pointer import Path, pointer_of
 
 Modality = Literal["image", "video", "audio"]
 

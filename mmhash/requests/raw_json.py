@@ -12,12 +12,10 @@ from msgspec import MsgspecError, Raw
 from msgspec.json import Decoder, Encoder
 
 from mmhash.errors import InputValueError
+from mmhash.json_pointer import Path, pointer_of
 
 PARSE_ERRORS = (MsgspecError, UnicodeDecodeError, RecursionError)
 """The parser's errors for text that is not JSON, is not UTF-8, or is nested too deeply."""
-
-Path = tuple[str | int, ...]
-"""The place of a value in a request, as names of members and list indexes."""
 
 
 class RequestError(InputValueError):
@@ -31,12 +29,6 @@ class RequestError(InputValueError):
 
 class DuplicateMemberError(RequestError):
     """An object has two members of one name, so two parsers may read different values."""
-
-
-def pointer_of(path: Path) -> str:
-    """Return a path as a JSON pointer (RFC 6901)."""
-    steps = (str(step).replace("~", "~0").replace("/", "~1") for step in path)
-    return "".join(f"/{step}" for step in steps)
 
 
 # The length in bytes above which numpy counts faster.

@@ -5,9 +5,9 @@ from typing import Any
 
 from mmhash.engines.sglang.releases import reads_every_form
 from mmhash.errors import InputValueError
+from mmhash.json_pointer import Path
 from mmhash.requests.items import CUSTOM_PARAMETERS, ReadPart, arguments_of, items_of
 from mmhash.requests.members import check_text, read_objects
-from mmhash.requests.raw_json import Path
 
 _COPIED = ("model", "chat_template_kwargs", "cache_salt", "extra_key")
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from mmhash.engines.releases import is_since
 from mmhash.errors import InputValueError
+from mmhash.json_pointer import Path
 from mmhash.requests.items import CUSTOM_PARAMETERS, ReadPart, items_of
 from mmhash.requests.members import check_text, read_objects
-from mmhash.requests.raw_json import Path
 
 _COPIED = (
     *("model", "chat_template_kwargs", "cache_salt", "kv_transfer_params"),

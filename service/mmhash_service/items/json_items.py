@@ -7,8 +7,8 @@ import mmhash
 from mmhash import Digest
 from mmhash.cpu import hash_bytes
 from mmhash.errors import DeviceError, InputError, TransportError
+from mmhash.json_pointer import Path
 from mmhash.requests.media_source import decode_base64, decode_data_url, is_data_url
-from mmhash.requests.raw_json import Path
 from mmhash.transport import IpcTensor, SharedTensor
 from mmhash_service.bodies.json_body import JsonText, parse_json
 from mmhash_service.bodies.parsing import parse_dtype, refusing_damage

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from mmhash.requests.raw_json import Path, pointer_of
+from mmhash.json_pointer import Path, pointer_of
 
 # A reason may quote a value of the request.
 _MAX_REASON = 300
