@@ -103,7 +103,7 @@ def tab(context: BrowserContext, complaints: list[str]) -> Iterator[Page]:
 
 @pytest.fixture
 def page(tab: Page, url: str) -> Page:
-    """The page, ready: its charts are there."""
-    tab.goto(url)
-    expect(tab.get_by_role("heading", name="This service")).to_be_visible()
+    """The page, once it knows the engines."""
+    with tab.expect_response("**/info"):
+        tab.goto(url)
     return tab

@@ -1,4 +1,4 @@
-"""All pages in a real Chromium: the prompt's plan, the fleet, and what every page must offer.
+"""The pages in a real Chromium: the fleet, and pictures of each page.
 
 The fleet is `mmhash gateway` before two small engines, which publish real KV events over zmq.
 """
@@ -6,6 +6,7 @@ The fleet is `mmhash gateway` before two small engines, which publish real KV ev
 import json
 import re
 import time
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import ExitStack
 from io import BytesIO
@@ -21,7 +22,7 @@ from mmhash.prompts import Model
 from tests.support.gateway import engines, gateway_before
 from tests.support.kv_publisher import Publisher, stored
 from tests.support.prompt_models import write_qwen2_vl
-from tests.support.service import TIMEOUT_S, serving
+from tests.support.service import TIMEOUT_S
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -46,23 +47,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def service(model: Path) -> Iterator[str]:
-    with serving(settings={"models": {"tiny": str(model)}}) as running:
-        yield running.url
-
-
-@pytest.fixture(scope="module")
 def chat() -> str:
-    """The request that the pages begin with."""
-    script = (
-        Path(__file__).parents[2] / "service" / "mmhash_service" / "page" / "example.js"
-    ).read_text()
-    image = "".join(
-        line.strip(' "+;') for line in script.split("IMAGE =")[1].split(";")[0].split("\n")
+    """A request of five blocks."""
+    url = (
+        f"data:image/png;base64,{b64encode(encoded(Image.new('RGB', (224, 168)), 'PNG')).decode()}"
     )
     parts = [
         {"type": "text", "text": "Which colour is this?"},
-        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{image}"}},
+        {"type": "image_url", "image_url": {"url": url}},
     ]
     return json.dumps({"model": "model", "messages": [{"role": "user", "content": parts}]})
 
@@ -93,12 +85,12 @@ def fleet(model: Path, chat: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def pages(service: str, fleet: str) -> dict[str, str]:
+def pages(url: str, fleet: str) -> dict[str, str]:
     """The addresses of all pages."""
-    return {"keys": service, "prompt": f"{service}/prompt", "fleet": f"{fleet}/fleet"}
+    return {"keys": url, "fleet": f"{fleet}/fleet"}
 
 
-def fill(tab: Page, name: str, url: str) -> None:
+def fill(tab: Page, name: str, url: str, chat: str) -> None:
     """Open a page, and bring it to the state that its picture shows."""
     tab.goto(url)
     if name == "keys":
@@ -115,52 +107,10 @@ def fill(tab: Page, name: str, url: str) -> None:
         expect(tab.get_by_role("list", name="Images").get_by_role("listitem")).to_have_count(2)
         expect(tab.get_by_text("Hashing")).to_have_count(0)
         expect(tab.get_by_role("table")).to_be_visible()
-    elif name == "prompt":
-        expect(tab.get_by_role("combobox", name="model")).to_have_value("tiny")
-        tab.get_by_role("button", name="Plan").click()
-        expect(tab.get_by_role("heading", name="Plan")).to_be_visible()
     else:
+        tab.get_by_label("as JSON").fill(chat)
         tab.get_by_role("button", name="Rank the workers").click()
         expect(tab.get_by_text("whole blocks. The first worker")).to_be_visible()
-
-
-PAGES = ["keys", "prompt", "fleet"]
-
-
-def test_a_prompt_is_drawn_as_its_plan_says(tab: Page, service: str, chat: str) -> None:
-    fill(tab, "prompt", f"{service}/prompt")
-    engine = tab.get_by_role("combobox", name="engine").input_value()
-    query = {"model": "tiny", "engine": engine, "block_size": "16"}
-    headers = {"content-type": "application/json"}
-    answer = httpx.post(
-        f"{service}/plan", params=query, content=chat, headers=headers, timeout=TIMEOUT_S
-    )
-    plan = answer.json()
-    (item,) = plan["items"]
-    count = len(plan["token_ids"])
-    of_image = item["end"] - item["start"]
-    expect(tab.locator("#summary")).to_have_text(
-        f"{count} tokens: {count - of_image} of text, {of_image} of 1 item. "
-        f"{len(plan['blocks'])} whole blocks of 16 tokens."
-    )
-    drawn = tab.get_by_role("list", name="Blocks").get_by_role("listitem")
-    expect(drawn).to_have_count(-(-count // 16))
-    keys = drawn.locator("code").all_inner_texts()
-    assert keys[: len(plan["blocks"])] == [f"{key[:12]}…" for key in plan["blocks"]]
-    tokens = tab.locator(".bar > .item-0").evaluate_all(
-        "(all) => all.map((one) => Number(one.style.flexGrow))"
-    )
-    assert sum(tokens) == of_image
-    expect(tab.get_by_role("list", name="Colours")).to_contain_text(item["key"][:12])
-
-
-def test_a_prompt_without_a_plan_has_the_reason_next_to_its_field(tab: Page, service: str) -> None:
-    tab.goto(f"{service}/prompt")
-    expect(tab.get_by_role("combobox", name="model")).to_have_value("tiny")
-    tab.get_by_label("as JSON").fill("{")
-    tab.get_by_role("button", name="Plan").click()
-    expect(tab.get_by_role("alert")).not_to_be_empty()
-    expect(tab.get_by_role("heading", name="Plan")).to_be_hidden()
 
 
 def test_the_fleet_follows_the_gateway(tab: Page, fleet: str, chat: str) -> None:
@@ -175,19 +125,17 @@ def test_the_fleet_follows_the_gateway(tab: Page, fleet: str, chat: str) -> None
         expect(row.locator("td").nth(6)).to_have_text(
             f"{worker['blocks']} \N{MULTIPLICATION SIGN} 16"
         )
-    hits = tab.locator("#hits .value")
-    expect(hits).not_to_be_empty()  # drawn: the page counts from its first sample on
     headers = {"content-type": "application/json"}
     with httpx.Client(base_url=fleet, headers=headers, timeout=60) as client:
         for _ in range(3):
             client.post("/v1/chat/completions", content=chat).raise_for_status()
-    expect(hits).to_have_text(re.compile(r"^[1-9]\d?%$"))
+    expect(tab.locator("#workers td:nth-child(7)").first).to_have_text(re.compile(r"^[1-9]\d?%$"))
 
 
-def test_the_workers_are_ranked_for_a_request(tab: Page, fleet: str) -> None:
+def test_the_workers_are_ranked_for_a_request(tab: Page, fleet: str, chat: str) -> None:
     """In the order of the gateway's answer, which depends on the requests of other tests."""
     with tab.expect_response("**/route") as answer:
-        fill(tab, "fleet", f"{fleet}/fleet")
+        fill(tab, "fleet", f"{fleet}/fleet", chat)
     workers = answer.value.json()["workers"]
     assert sorted(worker["matched_tokens"] for worker in workers) == [0, 80]
     ranked = tab.locator("#ranking tr")
@@ -197,7 +145,7 @@ def test_the_workers_are_ranked_for_a_request(tab: Page, fleet: str) -> None:
         expect(row.locator("td").first).to_have_text(str(worker["matched_tokens"]))
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", ["keys", "fleet"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1200, 360], ids=["desktop", "phone"])
 def test_pictures_of_the_pages(
@@ -211,29 +159,10 @@ def test_pictures_of_the_pages(
     size: Any = {"width": width, "height": 800}
     with browser.new_page(viewport=size, color_scheme=scheme) as tab:
         tab.set_default_timeout(1000 * TIMEOUT_S)
-        fill(tab, name, pages[name])
-        if name != "prompt":
-            send_some(pages, chat)
-            expect(tab.locator(".charts path").first).to_have_attribute("d", re.compile("L"))
+        fill(tab, name, pages[name], chat)
         taken = tab.screenshot(full_page=True)
     path = folder / f"{name}-{scheme}-{'phone' if width == 360 else 'desktop'}.png"
     with Image.open(BytesIO(taken)) as image:
         assert image.width == width
         image.convert("RGB").quantize(128).save(path, optimize=True)
     assert path.stat().st_size < 150_000
-
-
-def send_some(pages: dict[str, str], chat: str) -> None:
-    """Send requests to the service and the gateway, for their charts."""
-    url = pages["fleet"].removesuffix("/fleet")
-    image = encoded(sunset(), "PNG")
-    requests: list[tuple[str, bytes | str, str]] = [
-        (f"{pages['keys']}/hash?of=pixels", image, "image/png"),
-        (f"{url}/v1/chat/completions", chat, "application/json"),
-    ]
-    for _ in range(20):
-        for target, body, kind in requests:
-            headers = {"content-type": kind}
-            answer = httpx.post(target, content=body, headers=headers, timeout=TIMEOUT_S)
-            answer.raise_for_status()
-        time.sleep(0.1)

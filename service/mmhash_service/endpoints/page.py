@@ -46,13 +46,13 @@ _ASSETS = {
 }
 _FLEET = {"/fleet": _FOLDER / "fleet.html"}
 
-FILES = {"/": _FOLDER / "index.html", "/prompt": _FOLDER / "prompt.html", **_FLEET, **_ASSETS}
+FILES = {"/": _FOLDER / "index.html", **_FLEET, **_ASSETS}
 """The files of the service's pages, by URL path."""
 
 GATEWAY_FILES = _FLEET | _ASSETS
 """The files of the gateway's page; its other paths belong to the workers."""
 
-_PAGES = {"Keys": "./", "Prompt": "prompt", "Fleet": "fleet", "API": "docs"}
+_PAGES = {"Keys": "./", "Fleet": "fleet", "API": "docs"}
 
 
 def render(path: Path, links: dict[str, str]) -> bytes:

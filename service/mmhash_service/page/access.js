@@ -1,11 +1,11 @@
-/** The form for an API key, shown only if the service refuses a request without a key. */
+/** The form for an API key, shown when the service requires one. */
 
 import { hasKey, useKey } from "./api.js";
 import { element } from "./dom.js";
 
 const form = build();
 
-/** Ask for a key if the request was refused for lack of one. Return whether it was. */
+/** Show the form if the error is a missing or wrong key. Return true if it is. */
 export function asksForKey(error) {
   if (error.status !== 401) {
     return false;
@@ -17,7 +17,7 @@ export function asksForKey(error) {
   return true;
 }
 
-/** Start. Whenever the service refuses that, ask for a key and start again. */
+/** Call `begin`; if the service refuses, ask for a key and call it again. */
 export async function start(begin) {
   form.onsubmit = async (event) => {
     event.preventDefault();
@@ -44,7 +44,7 @@ function build() {
     "form",
     {},
     element("label", { htmlFor: "api-key" }, "This service requires an API key."),
-    element("p", { className: "note" }, "The key is kept until this tab is closed, and sent only to this service."),
+    element("p", { className: "note" }, "The key stays in this tab until you close it, and is sent only to this service."),
     element("div", { className: "line start" }, input, element("button", {}, "Use key")),
     element("p", { id: "api-key-problem", className: "problem", role: "alert" }),
   );

@@ -1,8 +1,8 @@
-/** The requests of the page to the service, with the API key. */
+/** The page's requests to the service, with the API key. */
 
 const KEY = "mmhash-api-key";
 
-/** The reason of a failed request: the service's problem (RFC 9457), if there is one. */
+/** Why a request failed: the service's problem (RFC 9457), if it sent one. */
 export class Problem extends Error {
   constructor(status, title, detail) {
     super(`${title}. ${detail}`);
@@ -20,23 +20,18 @@ export function hasKey() {
   return sessionStorage.getItem(KEY) !== null;
 }
 
-/** Return the names of the models, and the newest release of each engine, as `vllm@0.33.0`. */
-export async function info() {
+/** Return the newest release of each engine, as `vllm@0.33.0`. */
+export async function engines() {
   const response = await request("info");
-  const { models, engines } = await response.json();
-  const newest = ([name, releases]) => `${name}@${releases.at(-1).split(" to ").at(-1)}`;
-  return { models, engines: Object.entries(engines).map(newest) };
+  const { engines } = await response.json();
+  return Object.entries(engines).map(([name, releases]) => `${name}@${releases.at(-1).split(" to ").at(-1)}`);
 }
 
-/** Return the plan of a request, given as JSON text. */
-export function plan(text, model, engine, blockSize) {
-  const query = new URLSearchParams({ model, engine, block_size: blockSize, request: true });
-  return post(`plan?${query}`, text);
-}
-
-/** Return the order of the workers for a request, given as JSON text. */
-export function route(text) {
-  return post("route", text);
+/** Return the workers in the order in which a request would try them. */
+export async function route(text) {
+  const headers = { "Content-Type": "application/json" };
+  const response = await request("route", { method: "POST", headers, body: text });
+  return response.json();
 }
 
 /** Return the state of the workers. */
@@ -51,41 +46,10 @@ export async function metrics() {
   return response.text();
 }
 
-/** Hash an image by its `bytes` or `pixels`; the result contains the request fields of each engine. */
-export function hashImage(file, of, engines) {
-  return hash(file, `of=${of}&engines=${engines.join(",")}`);
-}
-
-/** Return the command that sends the same request as `hashImage` by pixels. */
-export function pixelsCommand(file, engines) {
-  const url = new URL(`hash?of=pixels&engines=${engines.join(",")}`, document.baseURI);
-  const lines = [
-    "curl -s",
-    hasKey() ? '-H "Authorization: Bearer $MMHASH_API_KEY"' : "",
-    `-H ${quote(`Content-Type: ${typeOf(file)}`)}`,
-    `--data-binary ${quote(`@./${file.name}`)}`,
-    quote(url.href),
-  ];
-  return lines.filter(Boolean).join(" ");
-}
-
-/** Return text as one word of a shell. */
-function quote(text) {
-  return `'${text.replaceAll("'", "'\\''")}'`;
-}
-
-function typeOf(file) {
-  return file.type || "application/octet-stream";
-}
-
-async function post(path, text) {
-  const headers = { "Content-Type": "application/json" };
-  const response = await request(path, { method: "POST", headers, body: text });
-  return JSON.parse(await response.text(), parseInteger);
-}
-
-async function hash(file, query) {
-  const headers = { "Content-Type": typeOf(file) };
+/** Hash an image by its `bytes` or `pixels`; the result has the fields that each engine takes. */
+export async function hashImage(file, of, engines) {
+  const headers = { "Content-Type": file.type || "application/octet-stream" };
+  const query = `of=${of}&engines=${engines.join(",")}`;
   const response = await request(`hash?${query}`, { method: "POST", headers, body: file });
   const { items, elapsed_ms } = JSON.parse(await response.text(), parseInteger);
   return { ...items[0], elapsed_ms };
@@ -94,11 +58,6 @@ async function hash(file, query) {
 /** Parse integers that a JavaScript number cannot hold, such as SGLang's pad values, as BigInt. */
 function parseInteger(_, value, { source }) {
   return Number.isInteger(value) && !Number.isSafeInteger(value) ? BigInt(source) : value;
-}
-
-/** Return a value as JSON text, with its BigInts as they came. */
-export function toJson(value) {
-  return JSON.stringify(value, (_, one) => (typeof one === "bigint" ? JSON.rawJSON(String(one)) : one), 2);
 }
 
 async function request(path, options = {}) {
@@ -119,7 +78,7 @@ async function request(path, options = {}) {
   return response;
 }
 
-/** Return the text as a header takes it: one code point below 256 per byte. */
+/** Return a string with one character for each UTF-8 byte, because headers take no others. */
 function utf8(text) {
   return String.fromCharCode(...new TextEncoder().encode(text));
 }

@@ -1,7 +1,6 @@
 /** The card of an image: its picture and its hashes. */
 
-import { pixelsCommand, toJson } from "./api.js";
-import { copyButton, copyTextButton } from "./copy.js";
+import { copyButton } from "./copy.js";
 import { element } from "./dom.js";
 
 /** Create the card of an image that has not been hashed yet. */
@@ -22,13 +21,12 @@ export function card(image, remove) {
       element("p", { className: "note" }, "Hashing…"),
       element("dl"),
       element("p", { className: "problem", role: "alert" }),
-      element("div", { className: "line start copies" }),
     ),
   );
 }
 
 /** Fill in the results of an image. */
-export function fill(card, image, engines) {
+export function fill(card, image) {
   const { bytes, pixels, problem } = image;
   card.querySelector(".note").replaceChildren(...notes(image));
   const rows = [
@@ -37,13 +35,6 @@ export function fill(card, image, engines) {
   ];
   card.querySelector("dl").replaceChildren(...rows);
   card.querySelector(".problem").textContent = problem?.message ?? "";
-  if (pixels) {
-    const all = { file: image.file.name, bytes, pixels };
-    card.querySelector(".copies").replaceChildren(
-      copyTextButton("Copy all as JSON", `all of ${image.name} as JSON`, () => toJson(all)),
-      copyTextButton("Copy as curl", `${image.name} as curl`, () => pixelsCommand(image.file, engines)),
-    );
-  }
 }
 
 function notes({ file, size, pixels }) {

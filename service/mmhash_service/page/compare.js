@@ -1,4 +1,4 @@
-/** Compare two images: are they the same, and if not, why? */
+/** Compare two images: are they the same, and if not, what differs? */
 
 const UNKNOWN = "not known";
 
@@ -7,18 +7,13 @@ const UNKNOWN = "not known";
  * same (null if that is not known).
  */
 export function properties(one, other) {
-  const isSame = one.pixels.key === other.pixels.key;
-  const size = equal(shown(one), shown(other));
-  const mode = isSame ? true : falseOrNull(equal(pixelBytes(one), pixelBytes(other)));
-  const rows = [
+  return [
     property("bytes", one, other, bytesOf, one.bytes.digest === other.bytes.digest),
     property("pixels", one, other, pixelsOf, one.pixels.digest === other.pixels.digest),
-    property("size as shown", one, other, shown, size),
-    property("mode", one, other, modeOf, mode),
+    property("size as shown", one, other, shown, isSameSize(one, other)),
     property("frames", one, other, framesOf, framesOf(one) === framesOf(other)),
-    property("key", one, other, ({ pixels }) => short(pixels.key), isSame),
+    property("key", one, other, ({ pixels }) => short(pixels.key), one.pixels.key === other.pixels.key),
   ];
-  return rows.filter(({ values }) => values.some((value) => value !== UNKNOWN));
 }
 
 /** Return the result of the comparison in a sentence. */
@@ -28,13 +23,13 @@ export function verdict(rows) {
     return "The same, byte for byte.";
   }
   if (same.key) {
-    const turned = "The browser shows them in two sizes because of their EXIF data, which keys ignore.";
-    const why = "The same image in two files: different bytes, but the same pixels, mode and size.";
+    const why = "The same image in two files: the bytes differ, the pixels do not.";
+    const turned = "The browser rotates pictures by their EXIF data, which keys ignore.";
     return same["size as shown"] === false ? `${why} ${turned}` : why;
   }
-  const why = ["pixels", "size as shown", "mode", "frames"].filter((name) => same[name] === false);
+  const why = ["pixels", "size as shown", "frames"].filter((name) => same[name] === false);
   if (why.length === 0) {
-    return "Not the same: the bytes of the pixels are the same, but mode, palette, transparency or size differ.";
+    return "Not the same: the bytes of the pixels are equal, but their mode, palette, transparency or size differs.";
   }
   return `Not the same: they differ in ${new Intl.ListFormat("en").format(why)}.`;
 }
@@ -43,7 +38,7 @@ function property(name, one, other, valueOf, same) {
   return { name, values: [one, other].map((image) => valueOf(image) ?? UNKNOWN), same };
 }
 
-/** Two contents of one size differ only in their digests: show both. */
+/** Show the digest beside the length: two files of equal length may differ. */
 function bytesOf({ bytes }) {
   return `${bytes.nbytes.toLocaleString("en")} bytes, ${short(bytes.digest)}`;
 }
@@ -60,30 +55,11 @@ function framesOf({ pixels }) {
   return pixels.shape[0];
 }
 
-/** The displayed size. Browsers rotate pictures by their EXIF data, so it may differ from the hashed size. */
+/** Return the size on the screen. It may differ from the hashed size, because browsers obey EXIF. */
 function shown({ size }) {
   return size && `${size.width} × ${size.height}`;
 }
 
-function modeOf(image) {
-  const count = pixelBytes(image);
-  return count && `${count} ${count === 1 ? "byte" : "bytes"} per pixel`;
-}
-
-/**
- * Return the number of bytes per pixel, which is all that a response reveals about the mode.
- * No mode has more than 4; other quotients result from frames of several sizes or packed bits.
- */
-function pixelBytes({ size, pixels }) {
-  const count = size && pixels.nbytes / (size.width * size.height * pixels.shape[0]);
-  return [1, 2, 3, 4].includes(count) ? count : null;
-}
-
-function equal(one, other) {
-  return one === null || other === null ? null : one === other;
-}
-
-/** Modes with the same number of bytes per pixel may still differ. */
-function falseOrNull(same) {
-  return same === false ? false : null;
+function isSameSize(one, other) {
+  return one.size && other.size ? shown(one) === shown(other) : null;
 }

@@ -2,7 +2,7 @@
 
 import { announce, element } from "./dom.js";
 
-/** Create a button that copies the text of `code`. */
+/** Create a button that copies the text of an element. */
 export function copyButton(name, code) {
   const button = element("button", { type: "button", className: "quiet" }, "Copy");
   button.setAttribute("aria-label", `Copy ${name}`);
@@ -12,27 +12,7 @@ export function copyButton(name, code) {
   return button;
 }
 
-/** Create a button that copies the text that `textOf` returns. */
-export function copyTextButton(label, name, textOf) {
-  const button = element("button", { type: "button", className: "quiet" }, label);
-  button.setAttribute("aria-label", `Copy ${name}`);
-  button.addEventListener("click", async () => {
-    try {
-      await navigator.clipboard.writeText(textOf());
-      announce(`Copied: ${name}.`);
-    } catch {
-      // Plain HTTP: show the text to copy by hand.
-      const shown = element("code", { className: "copied" }, textOf());
-      button.parentElement.querySelector(".copied")?.remove();
-      button.parentElement.append(shown);
-      getSelection().selectAllChildren(shown);
-      announce(`Selected: ${name}. Copy it with Ctrl+C.`);
-    }
-  });
-  return button;
-}
-
-/** Copy the text, or select it if copying is not allowed (plain HTTP); return whether it was copied. */
+/** Copy the text, or select it where the browser forbids copying (plain HTTP). Return true if copied. */
 async function copy(code) {
   try {
     await navigator.clipboard.writeText(code.textContent);

@@ -1,4 +1,4 @@
-/** DOM elements built from text only, never from markup: a file name may contain anything. */
+/** Builds DOM elements from text, never from markup, because a file name may contain anything. */
 
 /** Create an element with properties and children; string children become text. */
 export function element(name, properties = {}, ...children) {
@@ -7,7 +7,7 @@ export function element(name, properties = {}, ...children) {
   return made;
 }
 
-/** Create a row of a table; on a narrow screen each cell has its column's name before it. */
+/** Create a table row. On narrow screens each cell shows its column's name. */
 export function tableRow(names, values, properties = {}) {
   const cells = values.map((value, index) => {
     const cell = element(index ? "td" : "th", {}, String(value));

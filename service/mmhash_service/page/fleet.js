@@ -3,59 +3,53 @@
 import { asksForKey, start } from "./access.js";
 import * as api from "./api.js";
 import { announce, tableRow } from "./dom.js";
-import { EXAMPLE } from "./example.js";
-import { add, chartsOf, compact, counts, every, rate, share, shares } from "./live.js";
-import { total } from "./metrics.js";
 
+const INTERVAL_MS = 1000;
 const WORKER = [
   "worker", "engine", "state", "requests", "load in tokens", "last prompt", "cached",
   "blocks × tokens", "events", "lag", "gaps",
 ];
 const RANKED = ["worker", "cached tokens", "load in tokens", "score"];
 
+// A line of Prometheus's text format: name, labels, value.
+const SAMPLE = /^(\w+)(\{.*\})? (\S+)$/;
+
 const byId = (id) => document.getElementById(id);
 const number = (value) => value.toLocaleString("en", { maximumFractionDigits: 0 });
+const compact = new Intl.NumberFormat("en", { maximumFractionDigits: 1, notation: "compact" });
+const percent = new Intl.NumberFormat("en", { style: "percent" });
 
 async function begin() {
-  await showWorkers("");
-  const chartOf = chartsOf(byId("last-minute"));
-  const charts = { hits: chartOf("hits", shares), decisions: chartOf("decisions", counts), events: chartOf("events", counts) };
-  const samples = [];
-  every(() => update(charts, samples), (error) => {
-    samples.splice(0); // no response: start over
-    announce(error.message);
-  });
-  for (const id of ["fleet", "last-minute", "request"]) {
-    byId(id).hidden = false;
+  await update();
+  byId("fleet").hidden = byId("request").hidden = false;
+  setTimeout(poll, INTERVAL_MS);
+}
+
+/** Update the table every second while the page is visible. */
+async function poll() {
+  if (!document.hidden) {
+    await update().catch((error) => announce(error.message));
   }
+  setTimeout(poll, INTERVAL_MS);
 }
 
-async function update({ hits, decisions, events }, samples) {
+async function update() {
+  const { policy, workers } = await fleet();
   const text = await api.metrics();
-  const workers = await showWorkers(text);
-  add(samples, sample(workers, text));
-  hits.draw(share(samples), 1);
-  decisions.draw(rate(samples, "decisions"));
-  events.draw(rate(samples, "events"));
+  announce("");
+  byId("policy").textContent = `Policy: ${policy}.`;
+  byId("workers").replaceChildren(...workers.map((worker) => workerRow(worker, text)));
 }
 
-/** Draw the workers, with figures of the metrics, and return them. */
-async function showWorkers(text) {
-  let answer;
+async function fleet() {
   try {
-    answer = await api.workers();
+    return await api.workers();
   } catch (error) {
     if (error.status === 404) {
-      error.message = "This service has no workers. Start `mmhash gateway --worker URL,events=…,engine=…` for a fleet.";
+      error.message = "This service has no workers. To see a fleet, start `mmhash gateway --worker URL,events=…,engine=…`.";
     }
     throw error;
   }
-  announce("");
-  byId("policy").textContent = `Policy: ${answer.policy}.`;
-  byId("workers").replaceChildren(
-    ...answer.workers.map((worker) => workerRow(worker, text)),
-  );
-  return answer.workers;
 }
 
 function stateOf({ healthy, mismatched, names, engine, connected }) {
@@ -71,12 +65,20 @@ function stateOf({ healthy, mismatched, names, engine, connected }) {
   return engine && !connected ? "no KV events" : "healthy";
 }
 
-/** Return the share of a worker's prompt tokens that it had cached. */
+/** Return the share of a worker's prompt tokens that the worker had cached. */
 function cachedOf({ url }, text) {
-  const of = `worker="${url}"`;
-  const tokens = total(text, "mmhash_gateway_tokens_total", of);
-  const misses = total(text, "mmhash_gateway_tokens_total", `cached="no",${of}`);
-  return tokens ? shares.format(1 - misses / tokens) : "–";
+  const tokens = tokensOf(text, `worker="${url}"`);
+  const misses = tokensOf(text, `cached="no",worker="${url}"`);
+  return tokens ? percent.format(1 - misses / tokens) : "–";
+}
+
+/** Return the tokens that the gateway has sent, summed over all samples with this label. */
+function tokensOf(text, label) {
+  return text
+    .split("\n")
+    .map((line) => SAMPLE.exec(line))
+    .filter((match) => match?.[1] === "mmhash_gateway_tokens_total" && match[2].includes(label))
+    .reduce((sum, match) => sum + Number(match[3]), 0);
 }
 
 const blocksOf = ({ blocks, block_size }) => number(blocks) + (blocks ? ` × ${block_size}` : "");
@@ -93,17 +95,6 @@ function workerRow(worker, text) {
   return row;
 }
 
-function sample(workers, text) {
-  return {
-    time: performance.now(),
-    decisions: total(text, "mmhash_gateway_decisions_total"),
-    events: workers.reduce((sum, { events }) => sum + events, 0),
-    lookups: total(text, "mmhash_gateway_tokens_total"),
-    misses: total(text, "mmhash_gateway_tokens_total", 'cached="no"'),
-  };
-}
-
-byId("chat").value = EXAMPLE;
 byId("request").addEventListener("submit", async (event) => {
   event.preventDefault();
   byId("problem").textContent = "";
@@ -114,7 +105,7 @@ byId("request").addEventListener("submit", async (event) => {
     const { plan, workers } = await api.route(byId("chat").value);
     byId("size").textContent = plan
       ? `${number(plan.tokens)} tokens in ${number(plan.blocks)} whole blocks. The first worker gets the request.`
-      : "This request cannot be planned: the workers are ranked by load only.";
+      : "This request cannot be planned, so the workers are ranked by load only.";
     byId("ranking").replaceChildren(
       ...workers.map(({ url, matched_tokens, load, score }) =>
         tableRow(RANKED, [url, number(matched_tokens), number(load), number(score)]),

@@ -5,7 +5,6 @@ import * as api from "./api.js";
 import { card, fill } from "./card.js";
 import { properties, verdict } from "./compare.js";
 import { announce, element, tableRow } from "./dom.js";
-import { watch } from "./live.js";
 
 const byId = (id) => document.getElementById(id);
 const images = [];
@@ -41,7 +40,7 @@ async function hash(image, made) {
     image.problem = error;
     asksForKey(error);
   }
-  fill(made, image, engines);
+  fill(made, image);
   updateChoices();
 }
 
@@ -93,13 +92,9 @@ function line({ name, values, same }) {
   return row;
 }
 
-/** Fetch the engines and start the charts. */
+/** Fetch the names of the engines. */
 async function begin() {
-  const known = await api.info();
-  if (engines === undefined) {
-    watch(byId("service"));
-  }
-  engines = known.engines;
+  engines = await api.engines();
 }
 
 byId("choose").addEventListener("change", () => {

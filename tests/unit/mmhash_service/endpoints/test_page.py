@@ -66,12 +66,12 @@ def test_nothing_else_is_served(client: httpx.Client, url: str) -> None:
 
 
 def test_a_page_has_the_version_and_links_that_lead_somewhere(client: httpx.Client) -> None:
-    for url in ("/", "/prompt", "/fleet"):
+    for url in ("/", "/fleet"):
         page = client.get(url).text
         assert f"<small>{mmhash.__version__}</small>" in page
         assert "{{" not in page
         links = re.findall(r'<a href="(.+?)"', page)
-        assert links == ["./", "prompt", "fleet", "docs"]
+        assert links == ["./", "fleet", "docs"]
         assert page.count('aria-current="page"') == 1
         for link in links:
             assert client.get(f"/{link.removeprefix('./')}").status_code == 200
@@ -85,4 +85,4 @@ def test_the_gateway_has_the_page_of_the_fleet_only() -> None:
         assert re.findall(r'<a href="(.+?)"', page.text) == []  # those paths are the workers'
         for url in re.findall(r'(?:href|src)="(.+?)"', page.text):
             assert client.get(f"/{url}").status_code == 200
-        assert client.get("/prompt").status_code == 503  # without workers
+        assert client.get("/docs").status_code == 503  # without workers
