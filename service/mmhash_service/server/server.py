@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -13,7 +14,7 @@ from functools import partial
 from multiprocessing.context import ForkProcess, SpawnProcess
 from multiprocessing.process import BaseProcess
 from types import FrameType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import uvicorn
 
@@ -32,7 +33,6 @@ from mmhash_service.server.listening import (
     listening_for_metrics,
     reserving,
 )
-from mmhash_service.server.metrics_folder import hold, metrics_folder
 from mmhash_service.server.protocol import BoundedProtocol
 from mmhash_service.server.reload import read_again, reload
 from mmhash_service.server.supervisor import exit_with_supervisor, supervise
@@ -42,7 +42,7 @@ from mmhash_service.telemetry.metrics import MULTIPROC_VARIABLE
 
 logger = logging.getLogger(__name__)
 
-_CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Create(Protocol):
@@ -52,24 +52,17 @@ class Create(Protocol):
         """Create the application; read the models if they are None."""
 
 
-class _Received(NamedTuple):
-    """The signals received before the server has its own handlers."""
-
-    stops: list[int]
-    reloads: list[int]
-
-
 def serve(settings: Settings, create: Create = create_app, *, binds: bool = False) -> None:
     """Serve until SIGTERM or SIGINT, then finish the running requests.
 
-    An application that `binds` listens on the port itself, in each process: gRPC accepts no socket.
-
-    SIGHUP reloads the settings and models that server/reload.py names.
+    SIGHUP reloads the settings and models that server/reload.py names. If `binds`, the application
+    listens on the port itself in each process, because gRPC accepts no socket.
     """
     logs.configure()
-    received = _catch_signals()
+    # Signals wait until the server has its handlers.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     check_values(settings)
-    # Read here: a model that cannot be read then fails the start, not each process.
+    # Load the models here, so that an unreadable one fails the start and not each process.
     models = Models(settings.models)
     own = reserving if binds else listening
     with own(settings) as listener, listening_for_metrics(settings) as more:
@@ -79,34 +72,28 @@ def serve(settings: Settings, create: Create = create_app, *, binds: bool = Fals
         if binds:
             settings = settings.model_copy(update={"port": listener.getsockname()[1]})
         if settings.processes == 1:
-            _run_server(settings, partial(create, settings, models=models), listeners, received)
+            _run_server(settings, partial(create, settings, models=models), listeners)
         else:
-            _run_supervisor(settings, create, models, listeners, received)
+            _run_supervisor(settings, create, models, listeners)
     logger.info("stopped")
 
 
-def _catch_signals() -> _Received:
-    """Collect signals to stop or reload until the server has its own handlers."""
-    received = _Received([], [])
-
-    def collect(number: int, _frame: FrameType | None) -> None:
-        (received.reloads if number == signal.SIGHUP else received.stops).append(number)
-
-    for number in _CAUGHT:
-        # nohup ignores SIGHUP, and so the process outlives its terminal.
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, collect)
-    return received
+def _handle_signals(handler: Callable[[int, FrameType | None], None]) -> None:
+    """Handle the signals from now on, and those that wait."""
+    for number in _SIGNALS:
+        # nohup ignores SIGHUP, so that the process outlives its terminal.
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
 
 def _run_server(
     settings: Settings,
     create: Callable[[], Application],
     listeners: list[socket.socket],
-    received: _Received,
     supervisor: socket.socket | None = None,
 ) -> None:
-    """Run the server of one process, and handle the signals received before."""
+    """Run the server of one process."""
     tune_malloc()
     app = create()
     resources = Resources.of_app(app)
@@ -120,20 +107,15 @@ def _run_server(
         log_config=None,
         access_log=False,
         server_header=False,
-        # The grace period is over already.
+        # By then the grace period is over.
         timeout_graceful_shutdown=1,
     )
-    # Loaded modules stay for good. Without this, each full collection would block the event loop.
+    # Loaded modules stay for good, so full collections skip them: each would block the event loop.
     gc.freeze()
     server = Server(
         config, resources.limits, partial(reload, resources), settings.grace_s, supervisor
     )
-    for number in _CAUGHT:
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, server.handle_exit)
-    for numbers in (received.reloads, received.stops):  # while the app was being created
-        if numbers:
-            server.handle_exit(numbers[0], None)
+    _handle_signals(server.handle_exit)
     server.run(listeners)
     resources.stop_threads()
     logs.flush()
@@ -147,10 +129,9 @@ def _run_process(
     *,
     is_restart: bool,
     links: Iterable[socket.socket] = (),
-    received: _Received | None = None,
     models: Models | None = None,
 ) -> None:
-    """Run one process; a forked one has the supervisor's links, received signals and models."""
+    """Run one process. A fork inherits the models, and copies of the supervisor's sockets."""
     for link in links:
         link.close()
     logs.configure()
@@ -158,36 +139,32 @@ def _run_process(
     if models is not None:
         models.count_as_loaded()
     use_threads_again()  # the supervisor hashes nothing
-    received = received or _catch_signals()
     exit_with_supervisor(supervisor, settings.grace_s)
-    hold(os.environ[MULTIPROC_VARIABLE])
     metrics.PROCESS_RESTARTS.inc(int(is_restart))
     create_here = partial(create, settings, models=models)
-    _run_server(settings, create_here, listeners, received, supervisor)
+    _run_server(settings, create_here, listeners, supervisor)
 
 
 def _process_type() -> type[BaseProcess]:
-    """Return how to start a process: where safe, by a fork, which shares imports and models.
+    """Return how to start a process: by a fork where that is safe, to share imports and models.
 
-    In a forked process, a lock held by another thread would stay locked. The supervisor has one
-    thread, unless opentelemetry-instrument has started an exporter.
+    A lock that another thread holds would stay locked in the fork. The supervisor has one thread,
+    unless opentelemetry-instrument has started an exporter.
     """
     is_safe = sys.platform == "linux" and threading.active_count() == 1
     return ForkProcess if is_safe else SpawnProcess
 
 
 def _run_supervisor(
-    settings: Settings,
-    create: Create,
-    models: Models | None,
-    listeners: list[socket.socket],
-    received: _Received,
+    settings: Settings, create: Create, models: Models | None, listeners: list[socket.socket]
 ) -> None:
-    """Run the supervisor process, whose models the processes inherit until a reload.
+    """Run the supervisor, whose processes inherit the models until a reload.
 
     Sharing matters: the tokenizer of a large vocabulary takes over 100 MB.
     """
     launched = 0
+    stops: list[int] = []
+    reloads: list[int] = []
 
     def launch(link: socket.socket, links: list[socket.socket]) -> BaseProcess:
         nonlocal launched
@@ -195,28 +172,36 @@ def _run_supervisor(
         process_type = _process_type()
         options: dict[str, Any] = {"is_restart": launched > settings.processes}
         if process_type is ForkProcess:
-            options |= {"links": links, "received": received, "models": models}
+            options |= {"links": links, "models": models}
         process = process_type(
             target=_run_process, args=(settings, create, listeners, link), kwargs=options
         )
-        process.start()
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # until the process has its handlers
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         return process
 
     def reload_for_new_processes() -> None:
         nonlocal settings, models
-        models = None  # new processes read them, as the running ones now do
+        models = None  # the running processes load them again, and so do new ones
         with suppress(InputError, OSError):  # each process logs this
             settings = read_again(settings)
 
-    with metrics_folder() as folder:
+    def note(number: int, _frame: FrameType | None) -> None:
+        (reloads if number == signal.SIGHUP else stops).append(number)
+
+    with tempfile.TemporaryDirectory(prefix="mmhash-metrics-") as folder:
         os.environ[MULTIPROC_VARIABLE] = folder
-        gc.freeze()  # collections in the processes must not write to shared memory pages
+        gc.freeze()  # or collections in the processes would write to shared pages
+        _handle_signals(note)
         supervise(
             launch,
             settings.processes,
             listeners,
-            received.stops,
-            received.reloads,
+            stops,
+            reloads,
             grace_s=settings.grace_s,
             on_reload=reload_for_new_processes,
         )
