@@ -21,7 +21,6 @@ from mmhash_service.fetch.remote import (
     Remote,
     problem_name,
 )
-from mmhash_service.fetch.validators import Validator
 from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
 from mmhash_service.telemetry import metrics, tracing
@@ -37,7 +36,7 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE | re.ASCII)
 
-# Constant headers: a Vary header never matters for stored validators (except for `Vary: *`).
+# The same for all requests, so a Vary header other than `*` never matters.
 _HEADERS = [
     ("Accept", "*/*"),
     ("Accept-Encoding", "identity"),
@@ -70,8 +69,8 @@ class Fetcher:
         return self._hosts.allowed(text)
 
     @asynccontextmanager
-    async def get(self, url: httpx.URL, known: Validator | None) -> AsyncIterator[Remote]:
-        """Yield the content of `url`, marked as unchanged if the validator `known` still holds."""
+    async def get(self, url: httpx.URL, known: str | None) -> AsyncIterator[Remote]:
+        """Yield the content of `url`, marked as unchanged if it still has the ETag `known`."""
         result = "abandoned"
         try:
             with tracing.span("fetch"):
@@ -90,36 +89,40 @@ class Fetcher:
             metrics.FETCHES.labels(result).inc()
 
     @asynccontextmanager
-    async def _follow(self, url: httpx.URL, known: Validator | None) -> AsyncIterator[Remote]:
+    async def _follow(self, url: httpx.URL, known: str | None) -> AsyncIterator[Remote]:
         requested = url
         for _ in range(_MAX_REDIRECTS + 1):
             async with aclosing(await self._send(url, known)) as response:
                 headers = httpx.Headers(response.headers)
                 if response.status in _REDIRECTS:
-                    # The validator belongs to the requested URL, not to the target of the redirect.
+                    # The ETag belongs to the requested URL, not to the target of the redirect.
                     url, known = self._redirect_target(url, headers.get("location", "")), None
                 elif response.status != 304:
                     yield Remote(response, headers, self._max_bytes, keep=url == requested)
                     return
                 elif known is None:
                     raise Failed("304 without a conditional request")
-                elif known.is_confirmed(headers):
+                elif headers.get("etag", known) == known:
                     remote = Remote(response, headers, self._max_bytes, keep=True)
                     await remote.read(lambda _: None)
                     yield remote
                     return
                 else:
-                    known = None  # the 304 is for other content: fetch without conditions
+                    known = None  # the 304 names other content, so ask again without a condition
         raise Refused("too many redirects")
 
-    async def _send(self, url: httpx.URL, known: Validator | None) -> httpcore.Response:
+    async def _send(self, url: httpx.URL, known: str | None) -> httpcore.Response:
         """Send a request and return the response once its head has been received."""
         request = httpcore.Request(
             "GET",
             httpcore.URL(
                 scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path
             ),
-            headers=[("Host", url.netloc), *_HEADERS, *(known.headers() if known else ())],
+            headers=[
+                ("Host", url.netloc),
+                *_HEADERS,
+                *([("If-None-Match", known)] if known else ()),
+            ],
             extensions={"timeout": {"connect": self._timeout_s}},
         )
         try:

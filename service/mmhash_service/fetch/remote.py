@@ -1,12 +1,12 @@
 """The response of a host: the head is checked first, then the content is read within limits."""
 
 import asyncio
+import re
 from collections.abc import Callable
 
 import httpcore
 import httpx
 
-from mmhash_service.fetch.validators import Validator, validator_of
 from mmhash_service.limits.text import parse_natural
 from mmhash_service.problems.problem import Problem
 
@@ -44,13 +44,13 @@ def problem_name(error: Exception) -> str:
     return next(name for kind, name in PROBLEMS.items() if isinstance(error, kind))
 
 
-# Yield to the event loop after chunks smaller than this. A host may send thousands of one-byte
-# chunks, which would block the event loop in a single read.
+# Other tasks run after each chunk smaller than this. A single read may bring thousands of one-byte
+# chunks, which would block the event loop.
 _SMALL_CHUNK = 1024
 
 
 class Remote:
-    """Content that is being received, or that the host has confirmed to be unchanged."""
+    """Content that is arriving, or that the host says is unchanged."""
 
     def __init__(
         self, response: httpcore.Response, headers: httpx.Headers, max_bytes: int, *, keep: bool
@@ -58,18 +58,18 @@ class Remote:
         self._response = response
         self._max_bytes = max_bytes
         self.unchanged = response.status == 304
-        self.length = None if self.unchanged else _length(response.status, headers)
-        if self.length is not None and self.length > max_bytes:
+        length = None if self.unchanged else _length(response.status, headers)
+        if length is not None and length > max_bytes:
             raise Problem("body-too-large", reason="the content of the URL is too long")
         # The number of bytes read.
         self.count = 0
-        # Revalidates the content later; None if the validator must not be stored.
-        self.validator: Validator | None = validator_of(headers) if keep else None
+        # Revalidates the content later; None if the memo must not keep it.
+        self.etag = etag_of(headers) if keep else None
 
     async def read(self, take: Callable[[bytes], None]) -> None:
         """Pass each chunk to `take` as it arrives.
 
-        Raise an error if the content is longer than the setting allows or shorter than announced.
+        Content that is too long, or ends before its announced length, raises an error.
         """
         async for chunk in self._response.aiter_stream():
             self.count += len(chunk)
@@ -91,3 +91,22 @@ def _length(status: int, headers: httpx.Headers) -> int | None:
     if (length is None) == (coding is None):
         raise Failed("needs either Content-Length or Transfer-Encoding")
     return None if length is None else parse_natural(length)
+
+
+# A weak ETag (W/"x") allows the bytes to differ. One beyond ASCII could not be sent back unchanged.
+_STRONG_ETAG = re.compile(r'"[\x21\x23-\x7e]{0,1022}"')
+
+_NO_STORE = {"no-store", "private"}
+
+
+def etag_of(headers: httpx.Headers) -> str | None:
+    """Return the strong ETag, which proves content unchanged byte for byte, if it may be kept."""
+    directives = {
+        part.partition("=")[0].strip().lower()
+        for part in headers.get("cache-control", "").split(",")
+    }
+    # All our requests have the same headers, so of Vary only * matters.
+    varies = any(name.strip() == "*" for name in headers.get("vary", "").split(","))
+    etag: str = headers.get("etag", "")
+    is_kept = not (directives & _NO_STORE or varies) and _STRONG_ETAG.fullmatch(etag)
+    return etag if is_kept else None

@@ -10,8 +10,7 @@ from blake3 import blake3
 from mmhash import Digest
 from mmhash.digest import Algorithm
 from mmhash.dtypes import ITEM_SIZE
-from mmhash_service.bodies.parsing import check_length, parse_dtype
-from mmhash_service.fetch.validators import Validator
+from mmhash_service.bodies.parsing import parse_dtype
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem
 from mmhash_service.items.readers import PixelsReader, StreamReader, hash_tensor, recall_pixels
@@ -28,9 +27,6 @@ class Target(Protocol[T_co]):
     async def recall(self, fetched: Fetched, /) -> T_co | None:
         """Return the result for content fetched before, if the memo has all of it."""
 
-    def expect(self, nbytes: int, /) -> None:
-        """Refuse content of a wrong length before reading it."""
-
     def take(self, piece: bytes, /) -> None:
         """Process the next piece."""
 
@@ -45,18 +41,14 @@ async def read_content(
     url = context.fetcher.allowed(text)
     entry = await context.memo.url(context.space, str(url), algorithm)
     recalled = None if entry is None else await target.recall(entry)
-    condition = None
-    if entry is not None and recalled is not None:
-        condition = Validator(entry.etag, entry.last_modified)
-    async with context.fetcher.get(url, condition) as remote:
+    etag = None if entry is None or recalled is None else entry.etag
+    async with context.fetcher.get(url, etag) as remote:
         if recalled is not None and remote.unchanged:
             return recalled
-        if remote.length is not None:
-            target.expect(remote.length)
         await remote.read(target.take)
     result, digest = await target.finish()
-    if remote.validator is not None:
-        fetched = Fetched(*remote.validator, remote.count, digest)
+    if remote.etag is not None:
+        fetched = Fetched(remote.etag, remote.count, digest)
         context.memo.keep_url(context.space, str(url), fetched)
     return result
 
@@ -81,7 +73,7 @@ async def hash_url(context: RequestContext, item: JsonItem, url: str) -> list[Ha
             algorithm = "blake3" if item.kind == "image" else context.algorithm
             target = _UrlItem(context, item, reader, tensor)
             return [await read_content(context, url, algorithm, target)]
-        await read_url(context, url, reader.take, tensor)
+        await read_url(context, url, reader.take)
         return await reader.finish()
 
 
@@ -91,13 +83,9 @@ async def key_by_url(context: RequestContext, item: JsonItem, url: str) -> list[
     return [context.item(item.name, "bytes", "", (), 0, digest)]
 
 
-async def read_url(
-    context: RequestContext, url: str, take: Take, tensor: Tensor | None = None
-) -> None:
+async def read_url(context: RequestContext, url: str, take: Take) -> None:
     """Pass the pieces of a URL's content to `take`, without looking in the memo."""
     async with context.fetcher.get(context.fetcher.allowed(url), None) as remote:
-        if remote.length is not None:
-            _check_length(tensor, remote.length)
         await remote.read(take)
 
 
@@ -132,10 +120,6 @@ class _UrlItem:
             memo="hit",
         )
 
-    def expect(self, nbytes: int, /) -> None:
-        """Refuse content that cannot be the tensor."""
-        _check_length(self._tensor, nbytes)
-
     async def finish(self) -> tuple[HashedItem, Digest]:
         """Return the item, and the digest with which the memo finds the content."""
         (result,) = await self._reader.finish()
@@ -163,12 +147,6 @@ def _tensor(item: JsonItem) -> Tensor | None:
 def _fits(tensor: Tensor | None, nbytes: int) -> bool:
     """Return True if content of this length can be the tensor; any can if there is no tensor."""
     return tensor is None or nbytes == prod(tensor[1]) * ITEM_SIZE[tensor[0]]
-
-
-def _check_length(tensor: Tensor | None, nbytes: int) -> None:
-    """Refuse content of the wrong length before it is read."""
-    if tensor is not None:
-        check_length(*tensor, nbytes)
 
 
 class _BundleReader:

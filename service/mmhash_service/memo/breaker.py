@@ -1,45 +1,48 @@
-"""A circuit breaker for a store: while it is down, slow or full, requests go on without it."""
+"""A circuit breaker for the store: while the store is down or slow, requests do without it."""
 
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from mmhash_service.memo.stores import Store
 from mmhash_service.telemetry import metrics
+
+if TYPE_CHECKING:
+    from mmhash_service.memo.redis import RedisStore
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# The longest that a request waits for a lookup.
+# How long a request waits for a lookup.
 TIMEOUT_S = 0.05
 
-# With more concurrent lookups, this process would cause time-outs itself. More pending writes would
-# take unbounded memory.
+# More lookups at once would time out because of this process, not because of the store. More
+# pending writes would take unbounded memory.
 MAX_CONCURRENT = 64
 
-# This many consecutive failures open the circuit. On a busy machine, single lookups may time out.
+# This many failures in a row open the circuit. A single lookup may time out on a busy machine.
 MAX_FAILURES = 3
 
-# While the circuit is open, the store is probed at this interval, with a longer time-out.
+# While the circuit is open, the store is probed at this interval. A probe may have to connect, so
+# its time-out is longer.
 RETRY_S = 0.5
 PROBE_S = 1.0
 
 
 class Breaker:
-    """A store with time-outs, which is left alone while it fails."""
+    """A store with time-outs. After a few failures only probes reach it, until one succeeds."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: "RedisStore") -> None:
         self._store = store
         self._lookups = 0
         self._failures = 0
         self._puts: set[asyncio.Task[Any]] = set()
-        # Probes the store while the circuit is open.
+        # Set while the circuit is open: the task that probes the store.
         self._recovery: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Connect now, before any request needs the store."""
+        """Connect, before a request needs the store."""
         await self._probe()
 
     async def get(self, name: bytes) -> bytes | None:
@@ -58,15 +61,15 @@ class Breaker:
             self._lookups -= 1
 
     def put(self, name: bytes, value: bytes) -> None:
-        """Store the value in the background; drop it if too many writes are pending."""
+        """Store the value in the background, unless too many writes are pending."""
         if self._recovery is None and len(self._puts) < MAX_CONCURRENT:
-            # A full store still answers lookups: the circuit stays closed.
+            # A failed write does not open the circuit: a full store still answers lookups.
             task = asyncio.create_task(self._try("put", self._store.put(name, value), TIMEOUT_S))
             self._puts.add(task)
             task.add_done_callback(self._end_put)
 
     async def close(self) -> None:
-        """Wait for pending writes, then close the store."""
+        """Finish the pending writes, then close the store."""
         if self._recovery is not None:
             self._recovery.cancel()
         if self._puts:
@@ -94,7 +97,7 @@ class Breaker:
             logger.debug("the memo store did not store an entry: %r", error)
 
     async def _probe(self) -> None:
-        """Close the circuit if the store answers; otherwise open it."""
+        """Close the circuit if the store answers, or open it."""
         try:
             await self._try("probe", self._store.get(b"probe"), PROBE_S)
         except Exception as error:  # noqa: BLE001  (as above)
@@ -106,7 +109,7 @@ class Breaker:
 
     def _open_circuit(self, error: Exception) -> None:
         if self._recovery is None:
-            logger.warning("the memo store fails and is not used until it recovers: %r", error)
+            logger.warning("the memo store fails and stays unused until it recovers: %r", error)
             self._recovery = asyncio.create_task(self._recover())
 
     async def _recover(self) -> None:

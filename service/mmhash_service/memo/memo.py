@@ -1,10 +1,10 @@
-"""The memo: an in-memory cache, an optional store behind it, and one decode per image."""
+"""The memo: a cache in memory, an optional store behind it, and one decode per image."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
-from functools import cache, partial
+from functools import cache
 from threading import Lock
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 from prometheus_client import Counter
 
@@ -15,22 +15,20 @@ from mmhash.prompts.headers import ImageHeader
 from mmhash.prompts.processor.messages import Question
 from mmhash_service.memo import entries
 from mmhash_service.memo.breaker import Breaker
-from mmhash_service.memo.entries import MAX_VALUE, Fetched, Pixels, SealedEntry, pack, unpack
-from mmhash_service.memo.stores import create_store, scheme_of
+from mmhash_service.memo.entries import MAX_VALUE, Entry, Fetched, Pixels
 from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
 from mmhash_service.telemetry import metrics, tracing
 
-# Images whose headers are in memory only, and names that engines compute themselves: each takes
-# about 0.5 kB.
+# How many headers are kept, and how many names. Each takes about 0.5 kB.
 _MAX_IMAGES = 8192
 
-# Per entry: two bytes objects, and their slots in the dict and its order.
+# What an entry takes beside its bytes: two bytes objects, and their slots in the cache.
 ENTRY_OVERHEAD = 240
 
 CacheStatus = Literal["hit", "miss"]
 
-# The source of an answer; `shared` means the decode of a concurrent request.
+# Where an answer comes from. `shared` is the work of a concurrent request.
 Source = Literal["memory", "store", "shared", "miss"]
 
 T = TypeVar("T")
@@ -38,33 +36,22 @@ T = TypeVar("T")
 Compute = Callable[[], Awaitable[T]]
 
 
-class Codec(NamedTuple, Generic[T]):
-    """How an object becomes the value of an entry and back; None if the value is malformed."""
-
-    pack: Callable[[T], bytes]
-    unpack: Callable[[bytes], T | None]
-
-
-_PIXELS: Codec[Pixels] = Codec(pack, partial(unpack, Pixels))
-_FETCHED: Codec[Fetched] = Codec(pack, partial(unpack, Fetched))
-_EXPANSION: Codec[bytes] = Codec(bytes, bytes)
-_HEADER: Codec[ImageHeader] = Codec(pack, partial(unpack, ImageHeader))
-
-
 class Memo:
-    """A cache of entries, partitioned by space. Every failure is a miss."""
+    """A cache whose every failure is a miss. Entries of one space are invisible in others."""
 
     def __init__(self, settings: Settings) -> None:
         self._max_pixels = settings.max_pixels
         self._timeout_s = settings.work_timeout_s
         self._cache = LruCache(settings.memo_bytes, entry_size)
         self._store: Breaker | None = None
-        # The kind of store, shown by /info.
+        # The scheme of the store's URL, for /info.
         self.kind = "memory"
         if settings.memo_url is not None:
-            url = settings.memo_url.get_secret_value()
-            self._store = Breaker(create_store(url))
-            self.kind = scheme_of(url)
+            from mmhash_service.memo.redis import RedisStore  # noqa: PLC0415  (slow to import)
+
+            store = RedisStore(settings.memo_url.get_secret_value())
+            self._store = Breaker(store)
+            self.kind = store.scheme
         self._running: dict[bytes, _Running] = {}
         self._headers: LruCache[tuple[bytes, bytes], ImageHeader]
         self._headers = LruCache(_MAX_IMAGES, lambda *_: 1)
@@ -90,45 +77,37 @@ class Memo:
     ) -> tuple[Pixels, CacheStatus]:
         """Return an image's pixels, given the digest of its file; decode the image on a miss."""
         entry = entries.pixels_entry(space, algorithm, self._max_pixels, encoded)
-        return await self._once("pixels", entry, _PIXELS, decode)
+        return await self._once(entry, decode)
 
     async def known_pixels(
         self, space: bytes, algorithm: Algorithm, encoded: Digest
     ) -> Pixels | None:
         """Return an image's pixels, given the digest of its file, or None."""
         entry = entries.pixels_entry(space, algorithm, self._max_pixels, encoded)
-        return await self._look_up("pixels", entry, _PIXELS)
+        return await self._look_up(entry)
 
     async def expansion(self, processor: bytes, question: Question, ask: Compute[bytes]) -> bytes:
         """Return a processor's answer; ask the processor on a miss."""
         entry = entries.expansion_entry(processor, question)
-        answer, _ = await self._once("expansion", entry, _EXPANSION, ask)
+        answer, _ = await self._once(entry, ask)
         return answer
 
     async def url(self, space: bytes, url: str, algorithm: Algorithm) -> Fetched | None:
-        """Return what is known about a URL's content, or None."""
-        return await self._look_up("url", entries.url_entry(space, algorithm, url), _FETCHED)
+        """Return the content that a URL had at its last fetch, or None."""
+        return await self._look_up(entries.url_entry(space, algorithm, url))
 
     def keep_url(self, space: bytes, url: str, fetched: Fetched) -> None:
-        """Store the digest of the content of a URL."""
-        self._put(entries.url_entry(space, fetched.digest.algorithm, url), _FETCHED, fetched)
+        """Store the digest of a URL's content."""
+        self._put(entries.url_entry(space, fetched.digest.algorithm, url), fetched)
 
-    async def header(self, space: bytes, encoded: Digest) -> ImageHeader | None:
+    def header(self, space: bytes, encoded: Digest) -> ImageHeader | None:
         """Return an image's header, given the digest of its file, or None."""
-        return await self._look_up("header", entries.header_entry(space, encoded), _HEADER)
-
-    def keep_header(self, space: bytes, encoded: Digest, header: ImageHeader) -> None:
-        """Store the header of an image."""
-        self._put(entries.header_entry(space, encoded), _HEADER, header)
-
-    def header_in_memory(self, space: bytes, encoded: Digest) -> ImageHeader | None:
-        """Return an image's header if this process has it in memory, or None."""
         header = self._headers.get((space, encoded.bytes))
         _count_lookup("header", "miss" if header is None else "memory")
         return header
 
-    def keep_header_in_memory(self, space: bytes, encoded: Digest, header: ImageHeader) -> None:
-        """Store an image's header in memory only: reading it again is cheap."""
+    def keep_header(self, space: bytes, encoded: Digest, header: ImageHeader) -> None:
+        """Keep an image's header, in memory only: reading it again is cheap."""
         self._headers.put((space, encoded.bytes), header)
 
     def engine_name(self, encoded: Digest, naming: Hashable) -> str | None:
@@ -137,13 +116,11 @@ class Memo:
             return self._names.get((encoded.bytes, naming))
 
     def keep_engine_name(self, encoded: Digest, naming: Hashable, name: str) -> None:
-        """Store the engine's name for an image, in memory only."""
+        """Keep the engine's name for an image, in memory only."""
         with self._names_lock:
             self._names.put((encoded.bytes, naming), name)
 
-    async def _once(
-        self, kind: str, entry: SealedEntry, codec: Codec[T], compute: Compute[T]
-    ) -> tuple[T, CacheStatus]:
+    async def _once(self, entry: Entry[T], compute: Compute[T]) -> tuple[T, CacheStatus]:
         """Return an entry's value, computed once for all concurrent requests.
 
         The computation is a task of its own. A client that disconnects does not cancel it for
@@ -151,27 +128,25 @@ class Memo:
         ends and releases its bytes.
         """
         with tracing.span("memo"):
-            value = self._get_from_memory(entry)
-            if value is not None and (known := codec.unpack(value)) is not None:
-                _count_lookup(kind, "memory")
+            packed = self._cache.get(entry.name)
+            if packed is not None and (known := entry.unpack(packed)) is not None:
+                _count_lookup(entry.label, "memory")
                 return known, "hit"
             running = self._running.get(entry.name)
             is_first = running is None
             if running is None:
-                running = self._start(entry.name, self._load_or_compute(entry, codec, compute))
+                running = self._start(entry.name, self._load_or_compute(entry, compute))
             result, source = await self._wait(entry.name, running)
             source = source if is_first else "shared"
-            _count_lookup(kind, source)
+            _count_lookup(entry.label, source)
             return result, "miss" if source == "miss" else "hit"
 
-    async def _load_or_compute(
-        self, entry: SealedEntry, codec: Codec[T], compute: Compute[T]
-    ) -> tuple[T, Source]:
-        value = await self._get_from_store(entry)
-        if value is not None and (known := codec.unpack(value)) is not None:
+    async def _load_or_compute(self, entry: Entry[T], compute: Compute[T]) -> tuple[T, Source]:
+        packed = await self._load(entry)
+        if packed is not None and (known := entry.unpack(packed)) is not None:
             return known, "store"
         result = await compute()
-        self._put(entry, codec, result)
+        self._put(entry, result)
         return result, "miss"
 
     def _start(
@@ -180,7 +155,7 @@ class Memo:
         def end(task: asyncio.Task[tuple[Any, Source]]) -> None:
             self._forget(name, running)
             if not task.cancelled():
-                task.exception()  # marks the error as retrieved: perhaps no request waits any more
+                task.exception()  # or asyncio logs an error that no request is left to raise
 
         running = self._running[name] = _Running(asyncio.create_task(computation))
         running.task.add_done_callback(end)
@@ -204,47 +179,43 @@ class Memo:
         if self._running.get(name) is running:
             del self._running[name]
 
-    async def _look_up(self, kind: str, entry: SealedEntry, codec: Codec[T]) -> T | None:
+    async def _look_up(self, entry: Entry[T]) -> T | None:
         source: Source = "memory"
         with tracing.span("memo"):
-            if (value := self._get_from_memory(entry)) is None:
-                value = await self._get_from_store(entry)
-                source = "miss" if value is None else "store"
-            _count_lookup(kind, source)
-        return None if value is None else codec.unpack(value)
+            if (packed := self._cache.get(entry.name)) is None:
+                packed = await self._load(entry)
+                source = "miss" if packed is None else "store"
+            _count_lookup(entry.label, source)
+        return None if packed is None else entry.unpack(packed)
 
-    def _get_from_memory(self, entry: SealedEntry) -> bytes | None:
-        sealed = self._cache.get(entry.name)
-        return None if sealed is None else entry.open(sealed)
-
-    async def _get_from_store(self, entry: SealedEntry) -> bytes | None:
+    async def _load(self, entry: Entry[Any]) -> bytes | None:
+        """Return an entry's packed value from the store, and keep it in memory."""
         sealed = None if self._store is None else await self._store.get(entry.name)
-        value = None if sealed is None else entry.open(sealed)
-        if sealed is not None and value is not None:
-            self._cache.put(entry.name, sealed)
-        return value
+        packed = None if sealed is None else entry.open(sealed)
+        if packed is not None:
+            self._cache.put(entry.name, packed)
+        return packed
 
-    def _put(self, entry: SealedEntry, codec: Codec[T], result: T) -> None:
-        value = codec.pack(result)
-        if len(value) > MAX_VALUE:
+    def _put(self, entry: Entry[T], value: T) -> None:
+        packed = entry.pack(value)
+        if len(packed) > MAX_VALUE:
             return
-        sealed = entry.seal(value)
-        self._cache.put(entry.name, sealed)
+        self._cache.put(entry.name, packed)
         if self._store is not None:
-            self._store.put(entry.name, sealed)
+            self._store.put(entry.name, entry.seal(packed))
 
 
 class _Running:
-    """A computation, and how many calls wait for it."""
+    """A computation, and how many requests wait for it."""
 
     def __init__(self, task: asyncio.Task[tuple[Any, Source]]) -> None:
         self.task = task
         self.waiting = 0
 
 
-def entry_size(name: bytes, sealed: bytes) -> int:
+def entry_size(name: bytes, packed: bytes) -> int:
     """Return the memory that an entry takes."""
-    return len(name) + len(sealed) + ENTRY_OVERHEAD
+    return len(name) + len(packed) + ENTRY_OVERHEAD
 
 
 def _count_lookup(kind: str, source: Source) -> None:

@@ -1,4 +1,4 @@
-"""The memo's store in Redis: one server, or a cluster by one of its nodes."""
+"""The store behind the memo: one Redis server, or a cluster by one of its nodes."""
 
 from typing import Any, cast
 
@@ -6,15 +6,16 @@ from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-# Redis itself expires entries; its setting `maxmemory` limits their total size.
+# Redis itself removes entries: after this time, or earlier if its `maxmemory` is reached.
 _TTL_S = 7 * 24 * 3600
 
-# A prefix that an operator can grant to a Redis user: `~mmhash:*`.
+# An operator can limit a Redis user to these keys: `~mmhash:*`.
 _PREFIX = b"mmhash:"
 
+_SCHEMES = frozenset({"redis", "rediss", "redis+cluster", "rediss+cluster"})
 _CLUSTER = "+cluster://"
 
-# The breaker retries, not the client. Options in the URL override these.
+# The breaker retries, so the client must not. Options in the URL override these.
 _OPTIONS: dict[str, Any] = {
     "socket_timeout": 1.0,
     "socket_connect_timeout": 1.0,
@@ -23,9 +24,15 @@ _OPTIONS: dict[str, Any] = {
 
 
 class RedisStore:
-    """The store at one URL, which connects on first use."""
+    """The store at a URL. It connects on first use, and any method may raise any exception."""
 
     def __init__(self, url: str) -> None:
+        """Raise ValueError for a wrong URL, without showing it: it may contain a password."""
+        self.scheme = url.partition(":")[0]
+        if self.scheme not in _SCHEMES or ":" not in url:
+            raise ValueError(
+                "write redis://HOST:PORT/DB or redis+cluster://HOST:PORT; rediss is TLS"
+            )
         plain = url.replace(_CLUSTER, "://", 1)
         try:
             if plain != url:
@@ -33,10 +40,10 @@ class RedisStore:
             else:
                 self._client = Redis.from_url(plain, **_OPTIONS)
                 pool = self._client.connection_pool
-                # Does not connect yet, but refuses unknown options.
+                # Refuses unknown options now. It does not connect.
                 pool.connection_class(**pool.connection_kwargs)
         except (TypeError, ValueError):
-            # Without the message, which may quote part of a password with an unescaped slash.
+            # Drop the cause, which may quote part of a password with an unescaped slash.
             raise ValueError(
                 "redis-py does not accept this URL: write redis://user:password@host:6379/0?option="
                 "value, and escape / ? # @ % in a user or password"

@@ -149,7 +149,7 @@ def recall_inline(
         if source.modality != "image" or source.is_remote or "%" in source.text:
             return None
         digest = _digest_of(source, context.algorithm)
-        header = context.memo.header_in_memory(context.space, digest)
+        header = context.memo.header(context.space, digest)
         if header is None or header.width * header.height > _RECALLED_PIXELS:
             return None
         found[source] = _hashed(context, source, header, needs)
@@ -160,7 +160,7 @@ def remember(context: RequestContext, found: Found) -> None:
     """Let the memo remember the headers of the media in the request itself."""
     for source, one in found.items():
         if isinstance(one, ResolvedMedia) and one.header is not None and not source.is_remote:
-            context.memo.keep_header_in_memory(context.space, one.item.digest, one.header)
+            context.memo.keep_header(context.space, one.item.digest, one.header)
 
 
 def _digest_of(source: MediaSource, algorithm: Algorithm) -> Digest:
@@ -270,7 +270,7 @@ class _RemoteImage:
     async def recall(self, fetched: Fetched, /) -> ResolvedMedia | None:
         """Return the image of the URL's last fetch, if the memo still has all its parts."""
         context, digest = self._context, fetched.digest
-        header = await context.memo.header(context.space, digest)
+        header = context.memo.header(context.space, digest)
         if header is None:
             return None
         if context.pixels:
@@ -283,9 +283,6 @@ class _RemoteImage:
             if name is None:  # the name needs the content
                 return None
         return ResolvedMedia(item, header, engine_name=name)
-
-    def expect(self, nbytes: int, /) -> None:
-        """Accept any length, because the fetcher has checked the limit."""
 
     def take(self, piece: bytes, /) -> None:
         """Append the next piece."""
@@ -301,7 +298,7 @@ class _RemoteImage:
         return measured._replace(item=item), item.digest
 
     async def finish(self) -> tuple[ResolvedMedia, Digest]:
-        """Return the image, and store its header by its digest."""
+        """Return the image, and keep its header for the next fetch."""
         resolved, digest = await self._measure()
         if resolved.header is not None:
             self._context.memo.keep_header(self._context.space, digest, resolved.header)

@@ -1,12 +1,14 @@
-"""`mmhash serve --check`: tries everything that a server needs at its start, without listening."""
+"""`mmhash serve --check`: tries everything that a server needs to start, without listening."""
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mmhash.errors import InputValueError, MMHashError
 from mmhash_service.fetch.hosts import HostAllowlist
-from mmhash_service.memo.stores import create_store, scheme_of
 from mmhash_service.settings import Settings
+
+if TYPE_CHECKING:
+    from mmhash_service.memo.redis import RedisStore
 
 _TIMEOUT_S = 10.0
 
@@ -16,19 +18,18 @@ class CheckError(MMHashError):
 
 
 def check_values(settings: Settings) -> None:
-    """Refuse values that only their users can parse, before a process is started."""
+    """Refuse values that only the code using them can check, before a process starts."""
     name = "url_hosts"
     try:
         HostAllowlist(settings.url_hosts)
         name = "memo_url"
-        if settings.memo_url is not None:
-            create_store(settings.memo_url.get_secret_value())
+        _store(settings)
     except ValueError as error:
         raise InputValueError(f"settings: {name}: {error}") from error
 
 
 def check_resources(settings: Settings) -> dict[str, Any]:
-    """Read the models and a value of the store; return what was checked, without secrets."""
+    """Load the models and ask the memo's store; return what was checked, without secrets."""
     check_values(settings)
     facts: dict[str, Any] = {"settings": "ok", "models": [], "memo": "memory"}
     if settings.models:
@@ -36,23 +37,30 @@ def check_resources(settings: Settings) -> dict[str, Any]:
         from mmhash_service.models import Models  # noqa: PLC0415
 
         facts["models"] = Models(settings.models).names
-    if settings.memo_url is not None:
-        url = settings.memo_url.get_secret_value()
-        asyncio.run(_check_store(url))
-        facts["memo"] = f"{scheme_of(url)}: reachable"
+    if (store := _store(settings)) is not None:
+        asyncio.run(_ask(store))
+        facts["memo"] = f"{store.scheme}: reachable"
     return facts
 
 
-async def _check_store(url: str) -> None:
-    store = create_store(url)
+def _store(settings: Settings) -> "RedisStore | None":
+    """Return the memo's store, not connected yet, or None if the settings name none."""
+    if settings.memo_url is None:
+        return None
+    from mmhash_service.memo.redis import RedisStore  # noqa: PLC0415  (slow to import)
+
+    return RedisStore(settings.memo_url.get_secret_value())
+
+
+async def _ask(store: "RedisStore") -> None:
     try:
         async with asyncio.timeout(_TIMEOUT_S):
             await store.get(b"mmhash-check")
-    except Exception as error:  # each store raises the errors of its own package
-        # Without the message, which may contain the URL and thus a password.
+    except Exception as error:  # the errors of redis-py have no common base
+        # Do not quote the error, which may contain the URL and its password.
         raise CheckError(
-            f"memo_url: the {scheme_of(url)} store cannot be used ({type(error).__name__}): check"
-            " its address, its password and that it runs"
+            f"memo_url: the {store.scheme} store cannot be used ({type(error).__name__}): check"
+            " its address and password, and that it runs"
         ) from error
     finally:
         await store.close()
