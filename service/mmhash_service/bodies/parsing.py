@@ -25,9 +25,6 @@ _MEDIA_TYPE = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 
-# A weight of RFC 9110.
-_QUALITY = re.compile(r"0(\.[0-9]{0,3})?|1(\.0{0,3})?", re.ASCII)
-
 
 def parse_shape(text: str) -> tuple[int, ...]:
     """Return the shape in a text such as `1,3,224,224`; the empty text means a scalar."""
@@ -54,16 +51,6 @@ def check_length(dtype: str, shape: Sequence[int], nbytes: int) -> None:
     if nbytes != expected:
         reason = f"the content has {nbytes} bytes; the dtype and shape need {expected}"
         raise Problem("invalid-tensor", reason=reason)
-
-
-def parse_quality(text: str, name: str) -> float:
-    """Return the weight of the media type in an Accept header; 0 if it is not listed."""
-    for entry in text.lower().split(","):
-        media_type, *parameters = (part.strip() for part in entry.split(";"))
-        if media_type == name:
-            weight = next((part[2:] for part in parameters if part.startswith("q=")), "1")
-            return float(weight) if _QUALITY.fullmatch(weight) else 0.0
-    return 0.0
 
 
 @contextmanager

@@ -1,13 +1,11 @@
 """`POST /annotate`: a request for an engine, with the hashes of its media."""
 
-from typing import Any
-
 import msgspec
 from fastapi import APIRouter, Request, Response
 
 from mmhash.requests import EngineRequest
 from mmhash_service.bodies.json_body import read_json
-from mmhash_service.bodies.parsing import parse_quality, parse_query
+from mmhash_service.bodies.parsing import parse_query
 from mmhash_service.endpoints import examples
 from mmhash_service.endpoints.long_response import LongResponse
 from mmhash_service.endpoints.openapi import json_body, query_parameters
@@ -27,23 +25,13 @@ from mmhash_service.telemetry import metrics
 
 router = APIRouter()
 
-JSON = "application/json"
-
-# Only the request, for clients that forward the response.
-BARE = "application/vnd.mmhash.request+json"
-
 _OPENAPI = {
     "parameters": [*query_parameters(AnnotateQuery), TENANT_PARAMETER],
     **json_body(None, examples.ANNOTATE),
 }
-_RESPONSES: dict[int | str, dict[str, Any]] = {
-    200: {"content": {BARE: {"schema": {"type": "object"}}}}
-}
 
 
-@router.post(
-    "/annotate", openapi_extra=_OPENAPI, response_model=AnnotateAnswer, responses=_RESPONSES
-)
+@router.post("/annotate", openapi_extra=_OPENAPI, response_model=AnnotateAnswer)
 async def annotate_request(request: Request) -> Response:
     """Add a hash to each image, video and audio for which the engine takes one."""
     query = parse_query(request.query_params, AnnotateQuery)
@@ -61,10 +49,6 @@ async def annotate_request(request: Request) -> Response:
         items = await work.run(put_hashes, context, annotated, places, media, models.get)
         for item in items:
             metrics.ITEMS.labels(item.item.kind).inc()
-        accept = ",".join(request.headers.getlist("accept"))
-        if 0 < parse_quality(accept, BARE) >= parse_quality(accept, JSON):
-            body = await work.run(annotated.write)
-            return LongResponse(body, resources.limits, media_type=BARE)
         payload = await work.run(_join, context, annotated, items)
         return LongResponse(payload, resources.limits)
 

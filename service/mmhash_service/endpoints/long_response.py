@@ -13,14 +13,8 @@ _PIECE = 256 << 10
 class LongResponse(Response):
     """A JSON response, which is sent piece by piece if it is long."""
 
-    def __init__(
-        self,
-        payload: bytes | str,
-        limits: Limits,
-        *,
-        media_type: str = "application/json",
-    ) -> None:
-        super().__init__(payload, media_type=media_type)
+    def __init__(self, payload: bytes | str, limits: Limits) -> None:
+        super().__init__(payload, media_type="application/json")
         self._limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
