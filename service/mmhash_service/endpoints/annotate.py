@@ -1,16 +1,20 @@
 """`POST /annotate`: a request for an engine, with the hashes of its media."""
 
+from typing import Any
+
 import msgspec
 from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field
 
 from mmhash.requests import EngineRequest
 from mmhash_service.bodies.json_body import read_json
 from mmhash_service.bodies.parsing import parse_query
+from mmhash_service.bodies.types import RECIPE, EngineName, RequestPath
 from mmhash_service.endpoints import examples
 from mmhash_service.endpoints.long_response import LongResponse
 from mmhash_service.endpoints.openapi import json_body, query_parameters
-from mmhash_service.endpoints.schemas.prompts import AnnotateAnswer, AnnotateQuery
 from mmhash_service.items.context import TENANT_PARAMETER, RequestContext, build_context
+from mmhash_service.items.schema import HashQuery, Item, Query
 from mmhash_service.plan.annotate import (
     AnnotatedItem,
     needs_of,
@@ -24,6 +28,33 @@ from mmhash_service.resources import Resources
 from mmhash_service.telemetry import metrics
 
 router = APIRouter()
+
+
+class AnnotateQuery(Query):
+    """The query of `POST /annotate`."""
+
+    engine: EngineName = Field(
+        description="The engine that receives the request, and its release if it is not the newest."
+    )
+    path: RequestPath = None
+
+    def of_items(self) -> HashQuery:
+        """Return the query of `POST /hash` that hashes the same items."""
+        return HashQuery(
+            algorithm=self.algorithm,
+            of=self.of,
+            sign=self.sign,
+            engines=self.engine,
+        )
+
+
+class AnnotateAnswer(BaseModel):
+    """The request with hashes inserted, and the item of each hash, in the same order."""
+
+    request: dict[str, Any]
+    items: list[Item]
+    recipe: str | None = RECIPE
+
 
 _OPENAPI = {
     "parameters": [*query_parameters(AnnotateQuery), TENANT_PARAMETER],

@@ -1,21 +1,46 @@
 """`POST /blocks`: the keys of a prompt's blocks in an engine's cache, and their event ids."""
 
+from typing import Annotated
+
 from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field
 
 from mmhash.engines.engine import Prompt
 from mmhash.errors import InputError, LimitError
 from mmhash_service.bodies.json_body import parse_json, read_json
+from mmhash_service.bodies.types import RECIPE, BlockSize, EngineName, RequestModel, Text, Token
 from mmhash_service.endpoints import examples
 from mmhash_service.endpoints.long_response import LongResponse
 from mmhash_service.endpoints.openapi import json_body
-from mmhash_service.endpoints.schemas.prompts import BlocksAnswer, BlocksBody
-from mmhash_service.endpoints.spans import item_spans
+from mmhash_service.endpoints.spans import Span, item_spans
 from mmhash_service.items.hashed import find_engine, require
+from mmhash_service.plan.schema import ENGINE_NAME, BlockFields
 from mmhash_service.problems.problem import Problem
 from mmhash_service.resources import Resources
 from mmhash_service.settings import Settings
 
 router = APIRouter()
+
+
+class BlocksBody(RequestModel, BlockFields):
+    """The body of `POST /blocks`."""
+
+    engine: EngineName = Field(description=ENGINE_NAME)
+    input_ids: Annotated[list[Token], Field(fail_fast=True)]
+    block_size: BlockSize = Field(
+        description="The number of tokens that the engine hashes at once."
+    )
+    spans: list[Span] = Field(default=[], fail_fast=True)
+    cache_salt: Text | None = None
+    extra_key: Text | None = None
+
+
+class BlocksAnswer(BaseModel):
+    """The key of each block in hex, as the engine's cache has it, and its id in KV events."""
+
+    blocks: list[str]
+    event_ids: list[int]
+    recipe: str | None = RECIPE
 
 
 @router.post(

@@ -11,10 +11,9 @@ from mmhash_service.endpoints import examples
 from mmhash_service.endpoints.body_types import BODY_TYPES, find_body_type, open_body
 from mmhash_service.endpoints.long_response import LongResponse
 from mmhash_service.endpoints.openapi import query_parameters
-from mmhash_service.endpoints.schemas.items import HashAnswer
 from mmhash_service.items.context import TENANT_PARAMETER, RequestContext, build_context
 from mmhash_service.items.hashed import HashedItem
-from mmhash_service.items.schema import HashQuery
+from mmhash_service.items.schema import HashAnswer, HashQuery
 from mmhash_service.resources import Resources
 from mmhash_service.telemetry import metrics, tracing
 

@@ -1,20 +1,55 @@
-"""OpenAPI descriptions of the queries and bodies that handlers parse themselves."""
+"""OpenAPI descriptions: problems, and the queries and bodies that handlers parse themselves."""
 
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import FastAPI
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from pydantic.json_schema import models_json_schema
 
-from mmhash_service.endpoints.schemas.prompts import BlocksBody, PadBody
-from mmhash_service.items.schema import HashBody
-
 _REF = "#/components/schemas/{model}"
-_BODIES: tuple[type[BaseModel], ...] = (HashBody, PadBody, BlocksBody)
+
+# The models that `json_schema` has referred to.
+_bodies: list[type[BaseModel]] = []
+
+
+class ProblemError(BaseModel):
+    """An invalid part of a request."""
+
+    pointer: str | None = Field(
+        default=None, description="The place in the JSON body, as a JSON pointer (RFC 6901)."
+    )
+    parameter: str | None = Field(default=None, description="The parameter of the query.")
+    part: str | None = Field(default=None, description="The name of the part of a form.")
+    reason: str
+
+
+class OpenAIError(BaseModel):
+    """The same problem in the form that OpenAI's clients read."""
+
+    message: str
+    type: Literal["invalid_request_error", "server_error"]
+    code: str
+
+
+class ProblemAnswer(BaseModel):
+    """A problem: why a request failed (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    reason: str | None = Field(
+        default=None, description="What was sent and what is expected, in all of the places."
+    )
+    error: OpenAIError
+    errors: list[ProblemError] | None = Field(
+        default=None, description="The invalid parts of the body or the query."
+    )
 
 
 def json_schema(model: type[BaseModel]) -> dict[str, str]:
-    """Return a reference to the schema of the model."""
+    """Return a reference to the model's schema, which `describe_bodies` adds to the document."""
+    _bodies.append(model)
     return {"$ref": _REF.format(model=model.__name__)}
 
 
@@ -46,7 +81,7 @@ def describe_bodies(app: FastAPI) -> None:
 
     def openapi() -> dict[str, Any]:
         document = default_openapi()
-        models = [(model, "validation") for model in _BODIES]
+        models = [(model, "validation") for model in _bodies]
         _, schemas = models_json_schema(models, ref_template=_REF)  # type: ignore[arg-type]
         document["components"]["schemas"] |= schemas["$defs"]
         return document

@@ -1,20 +1,39 @@
 """`POST /pad`: token ids with an engine's pad values in place of placeholders."""
 
+from typing import Annotated
+
 from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field
 
 from mmhash.errors import InputError, LimitError
 from mmhash_service.bodies.json_body import parse_json, read_json
+from mmhash_service.bodies.types import RECIPE, EngineName, RequestModel, Token
 from mmhash_service.endpoints import examples
 from mmhash_service.endpoints.long_response import LongResponse
 from mmhash_service.endpoints.openapi import json_body
-from mmhash_service.endpoints.schemas.prompts import PadAnswer, PadBody
-from mmhash_service.endpoints.spans import item_spans
+from mmhash_service.endpoints.spans import Span, item_spans
 from mmhash_service.items.hashed import find_engine, require
+from mmhash_service.plan.schema import ENGINE_NAME
 from mmhash_service.problems.problem import InvalidPart, Problem
 from mmhash_service.resources import Resources
 from mmhash_service.settings import Settings
 
 router = APIRouter()
+
+
+class PadBody(RequestModel):
+    """The body of `POST /pad`."""
+
+    engine: EngineName = Field(description=ENGINE_NAME)
+    input_ids: Annotated[list[Token], Field(fail_fast=True)]
+    spans: Annotated[list[Span], Field(fail_fast=True)]
+
+
+class PadAnswer(BaseModel):
+    """The token ids with the pad values in each span."""
+
+    input_ids: list[int]
+    recipe: str | None = RECIPE
 
 
 @router.post("/pad", openapi_extra=json_body(PadBody, examples.PAD), response_model=PadAnswer)

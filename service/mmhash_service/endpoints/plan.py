@@ -8,10 +8,9 @@ from mmhash_service.bodies.parsing import parse_query
 from mmhash_service.endpoints import examples
 from mmhash_service.endpoints.long_response import LongResponse
 from mmhash_service.endpoints.openapi import json_body, query_parameters
-from mmhash_service.endpoints.schemas.prompts import PlanAnswer
 from mmhash_service.items.context import TENANT_PARAMETER, build_context
 from mmhash_service.plan.request import open_document, plan_request
-from mmhash_service.plan.schema import PlanQuery
+from mmhash_service.plan.schema import PlanAnswer, PlanQuery
 from mmhash_service.resources import Resources
 from mmhash_service.telemetry import metrics
 

@@ -1,15 +1,16 @@
 """Probes, versions, capabilities and metrics of the server."""
 
 import platform
+from typing import Literal
 
 from anyio import to_thread
 from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field
 
 import mmhash
 from mmhash.digest import ALGORITHMS
 from mmhash.engines.registry import known
 from mmhash.framing import SPEC_VERSION
-from mmhash_service.endpoints.schemas.server import Health, Info, Version
 from mmhash_service.endpoints.self_test import devices, self_test
 from mmhash_service.items.context import on_unix_socket
 from mmhash_service.problems.problem import Problem
@@ -27,6 +28,33 @@ _LIMITS = (
     "work_timeout_s",
     "stall_timeout_s",
 )
+
+
+class Health(BaseModel):
+    """The answer of a probe."""
+
+    status: Literal["ok"]
+
+
+class Version(BaseModel):
+    """The versions of mmhash, of the spec of its keys, and of Python."""
+
+    mmhash: str
+    spec: int
+    python: str
+
+
+class Info(BaseModel):
+    """The capabilities and limits of the service."""
+
+    algorithms: list[str]
+    spec: int
+    limits: dict[str, int | float]
+    devices: list[str]
+    engines: dict[str, list[str]]
+    in_place: list[str]
+    models: list[str] = Field(description="The models that /plan knows.")
+    memo: str = Field(description="The store of the memo: the scheme of its URL, or memory.")
 
 
 @router.head("/live", include_in_schema=False)

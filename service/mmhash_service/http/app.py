@@ -10,8 +10,7 @@ from starlette.routing import BaseRoute, Route
 import mmhash
 from mmhash_service.endpoints import annotate, blocks, docs, pad, page, plan, probes, render
 from mmhash_service.endpoints import hash as hash_route
-from mmhash_service.endpoints.openapi import describe_bodies
-from mmhash_service.endpoints.schemas.server import ProblemAnswer
+from mmhash_service.endpoints.openapi import ProblemAnswer, describe_bodies
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.http.middleware import (
     ApiKeyMiddleware,

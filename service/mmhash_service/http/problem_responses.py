@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from mmhash_service.endpoints.schemas.server import ProblemAnswer
+from mmhash_service.endpoints.openapi import ProblemAnswer
 from mmhash_service.problems.catalogue import PROBLEMS
 from mmhash_service.problems.problem import InvalidPart, Problem
 from mmhash_service.telemetry import metrics

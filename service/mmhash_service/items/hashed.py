@@ -126,7 +126,7 @@ def names_of(
 def describe(
     item: HashedItem, names: Mapping[str, RequestFields] | None = None, tag: str | None = None
 ) -> dict[str, Any]:
-    """Return the item as responses have it (`endpoints.schemas.items.Item`)."""
+    """Return the item for a response, as `items.schema.Item` describes it."""
     described: dict[str, Any] = {
         "name": item.name,
         "kind": item.kind,

@@ -1,10 +1,11 @@
-"""What a request says about its items: the query of `POST /hash`, and its JSON body."""
+"""Items in requests and responses: the query, the JSON body and the response of `POST /hash`."""
 
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from mmhash.digest import Algorithm
+from mmhash.view import Kind
 from mmhash_service.bodies.types import EngineNames, Natural, RequestModel, Text
 
 
@@ -69,3 +70,39 @@ class HashBody(RequestModel):
     """The JSON body of `POST /hash`."""
 
     items: Annotated[list[JsonItem], Field(fail_fast=True, min_length=1)]
+
+
+class Item(BaseModel):
+    """An item: its properties, the digest of its `nbytes` bytes, and its key, both in hex."""
+
+    name: str | None
+    kind: Kind
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    algorithm: Algorithm
+    digest: str
+    key: str
+    engines: dict[str, dict[str, Any]] = Field(
+        default_factory=dict,
+        description="The fields that each engine in the query takes for the key.",
+    )
+    exif_orientation: int = Field(
+        default=1,
+        description="The orientation of an image by its pixels, which its key does not cover, and "
+        "the fields of engines that apply it do.",
+    )
+    memo: Literal["hit", "miss"] | None = Field(
+        default=None, description="The result of the memo lookup, if there was one."
+    )
+    tag: str | None = Field(
+        default=None,
+        description="A signature for the engine: it proves that this service computed the key.",
+    )
+
+
+class HashAnswer(BaseModel):
+    """The items of one body in order, and the time they took."""
+
+    items: list[Item]
+    elapsed_ms: float

@@ -1,6 +1,6 @@
-"""The query of `POST /plan`."""
+"""The query and the response of `POST /plan`."""
 
-from typing import Annotated, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -8,12 +8,13 @@ from mmhash.digest import Algorithm
 from mmhash.engines.engine import BlockOptions
 from mmhash_service.bodies.types import (
     MAX_MODEL_NAME,
+    RECIPE,
     BlockSize,
     EngineName,
     RequestPath,
     Text,
 )
-from mmhash_service.items.schema import HashQuery
+from mmhash_service.items.schema import HashQuery, Item
 
 ENGINE_NAME = "The engine, and its release if it is not the newest: sglang@0.5.23."
 
@@ -75,3 +76,43 @@ class PlanQuery(BlockFields):
             of=self.of,
             engines=self.engine,
         )
+
+
+class PlannedSpan(BaseModel):
+    """A range that the engine names by an item's key, as `/blocks` takes it."""
+
+    start: int
+    end: int
+    key: str
+
+
+class PlannedItem(Item):
+    """An item of a prompt: its key as the engine has it, and its place, without `end`."""
+
+    modality: Literal["image", "video", "audio"]
+    width: int = Field(description="The width that the engine's processor receives.")
+    height: int
+    grid: list[int] | None = Field(description="The item's patches, if the processor counts them.")
+    start: int
+    end: int
+    embeds: list[tuple[int, int]] = Field(
+        description="The ranges that take embeddings: other tokens are structure."
+    )
+
+
+class PlanAnswer(BaseModel):
+    """A prompt as the engine will see it, and the request if the query asks for it."""
+
+    token_ids: list[int]
+    spans: list[PlannedSpan]
+    blocks: list[str]
+    event_ids: list[int]
+    items: list[PlannedItem]
+    lengths: list[int] = Field(
+        description="The number of tokens of each prompt: one, but for a batch of completions, "
+        "whose tokens and blocks stand one after another."
+    )
+    request: dict[str, Any] | None = Field(
+        default=None, description="The request with the hashes of its items."
+    )
+    recipe: str | None = RECIPE

@@ -8,7 +8,9 @@ from starlette.datastructures import QueryParams
 
 from mmhash_service.bodies.json_body import parse_json
 from mmhash_service.bodies.parsing import parse_query
-from mmhash_service.endpoints.schemas.prompts import AnnotateQuery, BlocksBody, PadBody
+from mmhash_service.endpoints.annotate import AnnotateQuery
+from mmhash_service.endpoints.blocks import BlocksBody
+from mmhash_service.endpoints.pad import PadBody
 from mmhash_service.items.schema import HashBody, HashQuery
 from mmhash_service.problems.problem import InvalidPart, Problem
 

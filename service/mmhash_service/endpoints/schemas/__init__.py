@@ -1,1 +1,0 @@
-"""The models of JSON bodies and responses, by endpoint."""
