@@ -90,7 +90,7 @@ def pages(url: str, fleet: str) -> dict[str, str]:
     return {"keys": url, "fleet": f"{fleet}/fleet"}
 
 
-def fill(tab: Page, name: str, url: str, chat: str) -> None:
+def fill(tab: Page, name: str, url: str) -> None:
     """Open a page, and bring it to the state that its picture shows."""
     tab.goto(url)
     if name == "keys":
@@ -106,11 +106,8 @@ def fill(tab: Page, name: str, url: str, chat: str) -> None:
         )
         expect(tab.get_by_role("list", name="Images").get_by_role("listitem")).to_have_count(2)
         expect(tab.get_by_text("Hashing")).to_have_count(0)
-        expect(tab.get_by_role("table")).to_be_visible()
     else:
-        tab.get_by_label("as JSON").fill(chat)
-        tab.get_by_role("button", name="Rank the workers").click()
-        expect(tab.get_by_text("whole blocks. The first worker")).to_be_visible()
+        expect(tab.locator("#workers tr")).to_have_count(2)
 
 
 def test_the_fleet_follows_the_gateway(tab: Page, fleet: str, chat: str) -> None:
@@ -132,24 +129,11 @@ def test_the_fleet_follows_the_gateway(tab: Page, fleet: str, chat: str) -> None
     expect(tab.locator("#workers td:nth-child(7)").first).to_have_text(re.compile(r"^[1-9]\d?%$"))
 
 
-def test_the_workers_are_ranked_for_a_request(tab: Page, fleet: str, chat: str) -> None:
-    """In the order of the gateway's answer, which depends on the requests of other tests."""
-    with tab.expect_response("**/route") as answer:
-        fill(tab, "fleet", f"{fleet}/fleet", chat)
-    workers = answer.value.json()["workers"]
-    assert sorted(worker["matched_tokens"] for worker in workers) == [0, 80]
-    ranked = tab.locator("#ranking tr")
-    expect(ranked).to_have_count(2)
-    for row, worker in zip(ranked.all(), workers, strict=True):
-        expect(row.get_by_role("rowheader")).to_have_text(worker["url"])
-        expect(row.locator("td").first).to_have_text(str(worker["matched_tokens"]))
-
-
 @pytest.mark.parametrize("name", ["keys", "fleet"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1200, 360], ids=["desktop", "phone"])
 def test_pictures_of_the_pages(
-    browser: Browser, pages: dict[str, str], chat: str, pytestconfig: pytest.Config,
+    browser: Browser, pages: dict[str, str], pytestconfig: pytest.Config,
     tmp_path: Path, name: str, scheme: Any, width: int,
 ) -> None:  # fmt: skip
     """With `--pictures docs/pictures` they are kept there."""
@@ -159,7 +143,7 @@ def test_pictures_of_the_pages(
     size: Any = {"width": width, "height": 800}
     with browser.new_page(viewport=size, color_scheme=scheme) as tab:
         tab.set_default_timeout(1000 * TIMEOUT_S)
-        fill(tab, name, pages[name], chat)
+        fill(tab, name, pages[name])
         taken = tab.screenshot(full_page=True)
     path = folder / f"{name}-{scheme}-{'phone' if width == 360 else 'desktop'}.png"
     with Image.open(BytesIO(taken)) as image:

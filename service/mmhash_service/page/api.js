@@ -27,13 +27,6 @@ export async function engines() {
   return Object.entries(engines).map(([name, releases]) => `${name}@${releases.at(-1).split(" to ").at(-1)}`);
 }
 
-/** Return the workers in the order in which a request would try them. */
-export async function route(text) {
-  const headers = { "Content-Type": "application/json" };
-  const response = await request("route", { method: "POST", headers, body: text });
-  return response.json();
-}
-
 /** Return the state of the workers. */
 export async function workers() {
   const response = await request("workers");

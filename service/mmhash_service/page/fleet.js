@@ -1,6 +1,6 @@
-/** The page of the fleet: the workers, their caches, and their order for a request. */
+/** The page of the fleet: the workers and their caches. */
 
-import { asksForKey, start } from "./access.js";
+import { start } from "./access.js";
 import * as api from "./api.js";
 import { announce, tableRow } from "./dom.js";
 
@@ -9,7 +9,6 @@ const WORKER = [
   "worker", "engine", "state", "requests", "load in tokens", "last prompt", "cached",
   "blocks × tokens", "events", "lag", "gaps",
 ];
-const RANKED = ["worker", "cached tokens", "load in tokens", "score"];
 
 // A line of Prometheus's text format: name, labels, value.
 const SAMPLE = /^(\w+)(\{.*\})? (\S+)$/;
@@ -21,7 +20,7 @@ const percent = new Intl.NumberFormat("en", { style: "percent" });
 
 async function begin() {
   await update();
-  byId("fleet").hidden = byId("request").hidden = false;
+  byId("fleet").hidden = false;
   setTimeout(poll, INTERVAL_MS);
 }
 
@@ -94,29 +93,5 @@ function workerRow(worker, text) {
   row.children[2].className = "word";
   return row;
 }
-
-byId("request").addEventListener("submit", async (event) => {
-  event.preventDefault();
-  byId("problem").textContent = "";
-  const table = byId("ranking").parentElement;
-  table.hidden = true;
-  byId("size").textContent = "";
-  try {
-    const { plan, workers } = await api.route(byId("chat").value);
-    byId("size").textContent = plan
-      ? `${number(plan.tokens)} tokens in ${number(plan.blocks)} whole blocks. The first worker gets the request.`
-      : "This request cannot be planned, so the workers are ranked by load only.";
-    byId("ranking").replaceChildren(
-      ...workers.map(({ url, matched_tokens, load, score }) =>
-        tableRow(RANKED, [url, number(matched_tokens), number(load), number(score)]),
-      ),
-    );
-    table.hidden = false;
-  } catch (error) {
-    if (!asksForKey(error)) {
-      byId("problem").textContent = error.message;
-    }
-  }
-});
 
 start(begin);

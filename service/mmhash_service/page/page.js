@@ -1,13 +1,11 @@
-/** The page: hashes images one after another, shows and compares them. */
+/** The page of keys: hashes images one after another, and shows their keys. */
 
 import { asksForKey, start } from "./access.js";
 import * as api from "./api.js";
 import { card, fill } from "./card.js";
-import { properties, verdict } from "./compare.js";
-import { announce, element, tableRow } from "./dom.js";
+import { announce, element } from "./dom.js";
 
 const byId = (id) => document.getElementById(id);
-const images = [];
 let count = 0;
 let engines;
 let last = Promise.resolve();
@@ -21,7 +19,6 @@ function add(files) {
     const image = { name, file, picture, size: null, bytes: null, pixels: null, problem: null };
     const made = card(image, () => remove(image, made));
     byId("images").append(made);
-    images.push(image);
     last = last.then(() => hash(image, made));
   }
 }
@@ -41,7 +38,6 @@ async function hash(image, made) {
     asksForKey(error);
   }
   fill(made, image);
-  updateChoices();
 }
 
 /** Return the displayed size of the picture, or null if the browser cannot decode it. */
@@ -56,40 +52,8 @@ async function sizeOf(picture) {
 
 function remove(image, made) {
   made.remove();
-  images.splice(images.indexOf(image), 1);
   URL.revokeObjectURL(image.picture.src);
-  updateChoices();
   byId("choose").focus();
-}
-
-/** Update the choices of the comparison; select the two newest images. */
-function updateChoices() {
-  const known = images.filter((image) => image.pixels);
-  byId("comparison").hidden = known.length < 2;
-  [byId("one"), byId("other")].forEach((select, index) => {
-    select.replaceChildren(...known.map(({ name }) => new Option(name, name)));
-    select.selectedIndex = known.length - 2 + index;
-  });
-  compare();
-}
-
-function compare() {
-  const pair = ["one", "other"].map((id) => images.find(({ name }) => name === byId(id).value));
-  if (pair.includes(undefined)) {
-    return;
-  }
-  const rows = properties(...pair);
-  byId("verdict").textContent = verdict(rows);
-  byId("comparison").querySelector("tbody").replaceChildren(...rows.map(line));
-}
-
-const COLUMNS = ["property", "first", "second", "result"];
-
-function line({ name, values, same }) {
-  const word = same === null ? "not known" : same ? "same" : "different";
-  const row = tableRow(COLUMNS, [name, ...values, word], { className: word.replace(" ", "-") });
-  row.lastChild.className = "word";
-  return row;
 }
 
 /** Fetch the names of the engines. */
@@ -101,9 +65,6 @@ byId("choose").addEventListener("change", () => {
   add(byId("choose").files);
   byId("choose").value = ""; // to allow the same file again
 });
-for (const id of ["one", "other"]) {
-  byId(id).addEventListener("change", compare);
-}
 addEventListener("paste", (event) => add(event.clipboardData.files));
 addEventListener("drop", (event) => {
   event.preventDefault();
