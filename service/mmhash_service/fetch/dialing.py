@@ -1,6 +1,7 @@
-"""Connects to checked addresses: a name is resolved once, and the checked address is dialled.
+"""Connects only to allowed addresses.
 
-Without a second lookup, a name server cannot change its answer after the check (DNS rebinding).
+A name is resolved once, and the address that was checked is dialled. A second lookup would let a
+name server change its answer after the check (DNS rebinding).
 """
 
 import asyncio
@@ -37,8 +38,8 @@ _SPECIAL_V4 = tuple(
     )
 )
 
-# All other addresses are special: loopback, link-local, site-local, unique local, multicast, and
-# embedded IPv4 addresses (mapped, compatible, translated, NAT64).
+# Everything outside is special: loopback, link-local, site-local, unique local, multicast, and IPv4
+# addresses in IPv6 (mapped, compatible, translated, NAT64).
 _GLOBAL_V6 = IPv6Network("2000::/3")
 _SPECIAL_V6 = tuple(
     IPv6Network(network)
@@ -58,7 +59,7 @@ def find_refused(addresses: Sequence[str], networks: Sequence[Network]) -> list[
 
 def _is_allowed(address: Address, networks: Sequence[Network]) -> bool:
     if isinstance(address, IPv6Address) and address.scope_id is not None:
-        return False  # a zone has a meaning only on this host, never in DNS
+        return False  # a zone means an interface of this host, which DNS cannot know
     return is_public(address) or any(address in network for network in networks)
 
 
@@ -101,10 +102,9 @@ class CheckedBackend(httpcore.AnyIOBackend):
         try:
             addresses = await self._resolve(host, port)
         except OSError as error:
-            # The same problem as for a refused address: clients must not learn which names exist in
-            # the internal network.
+            # The problem of a refused address: clients must not learn which internal names exist.
             raise Refused(f"no address: {error}") from error
-        # A refused address among public addresses is an attack: dial none of them.
+        # An internal address among public ones is an attack, so dial none of them.
         if bad := find_refused(addresses, self._networks):
             raise Refused(f"address {bad[0]} is not allowed")
         *others, last = addresses[:_MAX_ADDRESSES]

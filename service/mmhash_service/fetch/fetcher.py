@@ -1,7 +1,6 @@
-"""The HTTP client for item URLs, with limits on hosts, addresses, time, size and connections."""
+"""Fetches items by URL, with limits on hosts, addresses, time, length and connections."""
 
 import asyncio
-import re
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -15,9 +14,7 @@ from mmhash_service.fetch.dialing import CheckedBackend, Resolve, resolve
 from mmhash_service.fetch.hosts import HostAllowlist, origin_of
 from mmhash_service.fetch.remote import (
     PROBLEMS,
-    Failed,
     FetchFailure,
-    Refused,
     Remote,
     problem_name,
 )
@@ -25,16 +22,11 @@ from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
 from mmhash_service.telemetry import metrics, tracing
 
-# A request fetches up to eight URLs at once. Fetches beyond this limit wait, within their time-out.
+# More fetches wait, within their time-out. One request fetches up to eight URLs at once.
 _MAX_CONNECTIONS = 32
 
 # Shorter than the 5 s after which common servers close idle connections.
 _IDLE_S = 4.0
-
-_MAX_REDIRECTS = 3
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
-
-_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE | re.ASCII)
 
 # The same for all requests, so a Vary header other than `*` never matters.
 _HEADERS = [
@@ -45,7 +37,7 @@ _HEADERS = [
 
 
 class Fetcher:
-    """The HTTP client of an application: a connection pool and an allowlist of hosts."""
+    """An HTTP client with an allowlist of hosts."""
 
     def __init__(
         self,
@@ -56,7 +48,7 @@ class Fetcher:
         self._hosts = HostAllowlist(settings.url_hosts)
         self._max_bytes = settings.max_body_bytes
         self._timeout_s = settings.work_timeout_s
-        # httpcore follows no redirects, uses no proxy, decodes nothing and stores no cookies.
+        # httpcore follows no redirects, uses no proxy, decodes nothing and keeps no cookies.
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=trust or (_public_trust() if settings.url_hosts else None),
             max_connections=_MAX_CONNECTIONS,
@@ -75,7 +67,7 @@ class Fetcher:
         try:
             with tracing.span("fetch"):
                 tracing.note("server.address", url.host)
-                async with asyncio.timeout(self._timeout_s), self._follow(url, known) as remote:
+                async with asyncio.timeout(self._timeout_s), self._open(url, known) as remote:
                     yield remote
             result = "unchanged" if remote.unchanged else "fetched"
         except Problem as problem:
@@ -83,36 +75,28 @@ class Fetcher:
             raise
         except tuple(PROBLEMS) as error:
             result = problem_name(error)
-            reason = f"the URL is of {origin_of(str(url))}"
+            reason = f"the host is {origin_of(str(url))}"
             raise Problem(result, reason=reason) from FetchFailure(url.host, error)
         finally:
             metrics.FETCHES.labels(result).inc()
 
     @asynccontextmanager
-    async def _follow(self, url: httpx.URL, known: str | None) -> AsyncIterator[Remote]:
-        requested = url
-        for _ in range(_MAX_REDIRECTS + 1):
-            async with aclosing(await self._send(url, known)) as response:
-                headers = httpx.Headers(response.headers)
-                if response.status in _REDIRECTS:
-                    # The ETag belongs to the requested URL, not to the target of the redirect.
-                    url, known = self._redirect_target(url, headers.get("location", "")), None
-                elif response.status != 304:
-                    yield Remote(response, headers, self._max_bytes, keep=url == requested)
-                    return
-                elif known is None:
-                    raise Failed("304 without a conditional request")
-                elif headers.get("etag", known) == known:
-                    remote = Remote(response, headers, self._max_bytes, keep=True)
+    async def _open(self, url: httpx.URL, known: str | None) -> AsyncIterator[Remote]:
+        async with aclosing(await self._send(url, known)) as response:
+            headers = httpx.Headers(response.headers)
+            is_unchanged = response.status == 304 and known is not None
+            if not is_unchanged or headers.get("etag", known) == known:
+                remote = Remote(response, headers, self._max_bytes, unchanged=is_unchanged)
+                if is_unchanged:
                     await remote.read(lambda _: None)
-                    yield remote
-                    return
-                else:
-                    known = None  # the 304 names other content, so ask again without a condition
-        raise Refused("too many redirects")
+                yield remote
+                return
+        # The 304 names other content, so ask again without a condition.
+        async with self._open(url, None) as remote:
+            yield remote
 
     async def _send(self, url: httpx.URL, known: str | None) -> httpcore.Response:
-        """Send a request and return the response once its head has been received."""
+        """Send a request, and return the response once its head has arrived."""
         request = httpcore.Request(
             "GET",
             httpcore.URL(
@@ -128,23 +112,8 @@ class Fetcher:
         try:
             return await self._pool.handle_async_request(request)
         except (httpcore.ReadError, httpcore.RemoteProtocolError):
-            # The host may have closed an idle connection just as it was reused: retry once.
+            # Retry once: the host may have closed an idle connection just as it was reused.
             return await self._pool.handle_async_request(request)
-
-    def _redirect_target(self, url: httpx.URL, location: str) -> httpx.URL:
-        """Return the target of a redirect: on the same host, and checked like any URL."""
-        try:
-            # Parse an absolute location as received: join() would normalise the host before the
-            # check.
-            if location.startswith("//"):
-                location = f"{url.scheme}:{location}"
-            is_absolute = _SCHEME.match(location) is not None
-            target = self._hosts.allowed(location if is_absolute else str(url.join(location)))
-        except (Problem, httpx.InvalidURL, ValueError) as error:
-            raise Refused(f"a redirect: {error!r}") from error
-        if target.host != url.host or (target.scheme, url.scheme) == ("http", "https"):
-            raise Refused(f"a redirect to {target.scheme}, {target.host}")
-        return target
 
     async def close(self) -> None:
         """Close all connections."""
@@ -153,5 +122,5 @@ class Fetcher:
 
 @cache
 def _public_trust() -> ssl.SSLContext:
-    """Return the certificate authorities of certifi or the system; loading them is slow."""
+    """Load the certificate authorities, which is slow, once."""
     return httpcore.default_ssl_context()

@@ -1,7 +1,6 @@
 """The allowlist of hosts for http(s) URLs: the setting `url_hosts`.
 
-A URL is parsed only here, so the host that is compared is the host that is dialled and verified by
-TLS.
+URLs are parsed nowhere else, so the host that is checked is also dialled and verified by TLS.
 """
 
 import re
@@ -10,17 +9,16 @@ from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 
 import httpx
-import idna
 
 from mmhash_service.problems.problem import Problem
 
-# In UTF-8 bytes. URLs of media are shorter, and parsing longer URLs would block the event loop.
+# In UTF-8 bytes. URLs of media are shorter, and parsing longer ones would block the event loop.
 MAX_URL = 4096
 
 _PORTS = {"http": 80, "https": 443}
 
-# URL parsers disagree on missing slashes, backslashes, spaces and @, so all are refused. A port is
-# 1 to 65535 in ASCII digits: int() also accepts `+80`, `080`, `8_0` and digits of other scripts.
+# URL parsers disagree on missing slashes, backslashes, spaces and @, so all of these are refused. A
+# port has ASCII digits only: int() would accept `+80`, `080`, `8_0` and digits of other scripts.
 _URL = re.compile(
     r"(?:http|https)://(?P<host>\[[^\]]*\]|[^/?#@:\[\]]+)(?::[1-9][0-9]{0,4})?(?:[/?#].*)?",
     re.ASCII | re.IGNORECASE,
@@ -30,7 +28,7 @@ _AMBIGUOUS = re.compile(r"[\x00-\x20\x7f\\]")
 
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 
-# Names that inet_aton() parses as an address: the last label is decimal, octal or hexadecimal.
+# Names that inet_aton() reads as an address: the last label is decimal, octal or hexadecimal.
 _NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
 
 _ENTRY = re.compile(
@@ -61,14 +59,14 @@ class HostAllowlist:
         self._rules = [_parse_rule(entry) for entry in entries]
 
     def allowed(self, text: str) -> httpx.URL:
-        """Return the parsed URL without its fragment; raise a Problem if it is not allowed."""
+        """Return the parsed URL without its fragment, or raise a problem if it is not allowed."""
         url = _parse_url(text)
         if not self.has(url):
             raise Problem("url-off", reason=f"{origin_of(text)} is not in url_hosts")
         return url
 
     def has(self, url: httpx.URL) -> bool:
-        """Return True if an entry has the host and the port of a parsed URL."""
+        """Return True if an entry allows the host and port of a parsed URL."""
         return any(rule.allows(url) for rule in self._rules)
 
 
@@ -88,28 +86,22 @@ def _parse_url(text: str) -> httpx.URL:
 
 
 def _invalid(text: str) -> Problem:
-    reason = f"the URL of {origin_of(text)} is not http(s)://host/path in its normal form"
+    reason = f"a URL with {origin_of(text)} is not http(s)://host/path in its normal form"
     return Problem("invalid-url", reason=reason)
 
 
 def origin_of(text: str) -> str:
-    """Return scheme and host of a URL for an error: its user, path and query may be secret."""
+    """Return scheme and host of a URL for an error. User, path and query may be secret."""
     match = _ORIGIN.match(text)
     return "no scheme" if match is None else repr((match[1] + match[2])[:80])
 
 
 def _is_plain(spelled: str, host: str) -> bool:
-    """Return True if `spelled` is the canonical spelling of `host`, which httpx derived from it.
+    """Return True if `spelled` is `host` in ASCII, in lower or upper case.
 
-    Upper case is allowed. A non-ASCII name must equal its decoded A-labels. So dots, digits and
-    letters of other scripts that IDNA maps to ASCII are refused.
+    httpx derives the host, and maps dots, digits and letters of other scripts to ASCII.
     """
-    if spelled.isascii():
-        return spelled.strip("[]").lower() == host
-    try:
-        return idna.decode(host) == spelled
-    except idna.IDNAError:
-        return False
+    return spelled.isascii() and spelled.strip("[]").lower() == host
 
 
 def _parse_rule(entry: str) -> _Rule:
@@ -126,7 +118,7 @@ def _parse_rule(entry: str) -> _Rule:
         or (match["below"] and is_address)
         or (port or 0) > 65535
     ):
-        raise ValueError(f"{entry!r} is not a host: write example.org, *.example.org or host:port")
+        raise ValueError(f"{entry!r} is no host: write example.org, *.example.org or host:port")
     return _Rule(name, match["below"] is not None, port)
 
 
@@ -137,8 +129,7 @@ def is_host(host: str) -> bool:
             address = ip_address(host)
         except ValueError:
             return False
-        # Python spells an IPv4 address within an IPv6 address differently from 3.13 on, so it has
-        # its own canonical spelling here.
+        # An IPv4 address in IPv6 is refused: Python 3.13 changed its canonical spelling.
         is_mapped = isinstance(address, IPv6Address) and address.ipv4_mapped is not None
         return str(address) == host and "%" not in host and not is_mapped
     return len(host) <= 253 and all(map(_LABEL.fullmatch, host.split(".")))

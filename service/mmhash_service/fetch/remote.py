@@ -12,7 +12,7 @@ from mmhash_service.problems.problem import Problem
 
 
 class Refused(Exception):  # noqa: N818  (named after its problem)
-    """The URL, its address or a redirect is not allowed."""
+    """The address of the host is not allowed, or it redirects."""
 
 
 class Failed(Exception):  # noqa: N818  (as above)
@@ -20,9 +20,9 @@ class Failed(Exception):  # noqa: N818  (as above)
 
 
 class FetchFailure(Exception):  # noqa: N818  (never raised itself: the cause of a problem)
-    """The cause of a problem, with details only for the log: host, address, status, error."""
+    """The cause of a problem, for the log only: host, address, status, error."""
 
-    # Part of the text comes from the host.
+    # The host chooses a part of the text.
     _MAX_LENGTH = 300
 
     def __init__(self, source: str, error: Exception) -> None:
@@ -49,22 +49,30 @@ def problem_name(error: Exception) -> str:
 _SMALL_CHUNK = 1024
 
 
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+
 class Remote:
     """Content that is arriving, or that the host says is unchanged."""
 
     def __init__(
-        self, response: httpcore.Response, headers: httpx.Headers, max_bytes: int, *, keep: bool
+        self,
+        response: httpcore.Response,
+        headers: httpx.Headers,
+        max_bytes: int,
+        *,
+        unchanged: bool,
     ) -> None:
         self._response = response
         self._max_bytes = max_bytes
-        self.unchanged = response.status == 304
-        length = None if self.unchanged else _length(response.status, headers)
+        self.unchanged = unchanged
+        length = None if unchanged else _length(response.status, headers)
         if length is not None and length > max_bytes:
             raise Problem("body-too-large", reason="the content of the URL is too long")
         # The number of bytes read.
         self.count = 0
         # Revalidates the content later; None if the memo must not keep it.
-        self.etag = etag_of(headers) if keep else None
+        self.etag = etag_of(headers)
 
     async def read(self, take: Callable[[bytes], None]) -> None:
         """Pass each chunk to `take` as it arrives.
@@ -81,13 +89,15 @@ class Remote:
 
 
 def _length(status: int, headers: httpx.Headers) -> int | None:
-    """Return the announced length of the content, or None if it is chunked."""
+    """Return the announced length of the content, or None for a chunked response."""
+    if status in _REDIRECTS:
+        raise Refused(f"a redirect with status {status}")
     if status != 200:
         raise Failed(f"status {status}")
     if headers.get("content-encoding", "identity").lower() != "identity":
         raise Failed("content-encoding")
     length, coding = headers.get("content-length"), headers.get("transfer-encoding")
-    # If the content ends with the connection, truncation cannot be detected.
+    # Content that ends with the connection may have been cut off unnoticed.
     if (length is None) == (coding is None):
         raise Failed("needs either Content-Length or Transfer-Encoding")
     return None if length is None else parse_natural(length)

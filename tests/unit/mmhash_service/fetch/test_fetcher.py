@@ -246,82 +246,10 @@ def redirect(location: str, status: int = 302) -> bytes:
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-@pytest.mark.parametrize("location", ["/b", "b", "./b", "//name.example:{port}/b", "HTTP://NAME.example:{port}/b#c"])  # fmt: skip
-def test_a_redirect_on_the_same_host_is_followed(origin: Any, status: int, location: str) -> None:
-    origin.answers["/"] = redirect(location.format(port=origin.port), status)
-    origin.answers["/b"] = origin.ok(b"abc", 'ETag: "e"')
-    got = get(origin, "/")
-    assert got.contents == [b"abc"]
-    assert got.etags == [None]  # it is the other URL's
-
-
-def test_three_redirects_are_followed_and_no_more(origin: Any) -> None:
-    for at in range(9):
-        origin.answers[f"/{at}"] = redirect(f"/{at + 1}")
-    origin.answers["/4"] = origin.ok(b"abc")
-    assert get(origin, "/1").contents == [b"abc"]
-    assert refusal(origin, "/0") == "url-refused"
-    origin.answers["/loop"] = redirect("/loop")
-    assert refusal(origin, "/loop") == "url-refused"
-
-
-@pytest.mark.parametrize(
-    "location",
-    [
-        "",
-        "http://127.0.0.1:{port}/b",
-        "http://localhost:{port}/b",
-        "http://169.254.169.254/latest/meta-data/",
-        "http://[::1]:{port}/b",
-        "http://2130706433:{port}/b",
-        "http://other.example:{port}/b",
-        "//other.example:{port}/b",
-        "http://name.example:1/b",
-        "http://name.example/b",
-        "https://name.example/b",
-        "http://user@name.example:{port}/b",
-        "http://name.example:{port}@other.example/b",
-        "http://other.example\\@name.example:{port}/b",
-        "file:///etc/passwd",
-        "data:,abc",
-        "ftp://name.example:{port}/b",
-        "gopher://name.example:{port}/b",
-        "javascript:alert(1)",
-        "http://[",
-        "http://\xe9.example/b",
-    ],
-)
-def test_a_redirect_to_elsewhere_is_refused(origin: Any, location: str) -> None:
-    origin.answers["/"] = redirect(location.format(port=origin.port))
-    origin.answers["/b"] = origin.ok(b"secret")
-    # That other.example is allowed by itself is no leave to be sent there.
-    hosts = [f"name.example:{origin.port}", f"other.example:{origin.port}"]
+def test_no_redirect_is_followed(origin: Any, status: int) -> None:
+    origin.answers["/"] = redirect("/b", status)
     with counted("url-refused"):
-        assert refusal(origin, url_hosts=hosts) == "url-refused"
-    assert len(origin.heads) <= 4
-
-
-def test_a_redirect_dials_no_address_unchecked(origin: Any) -> None:
-    origin.answers["/"] = b"HTTP/1.1 302 Found\r\nLocation: /b\r\nConnection: close\r\n\r\n"
-    origin.answers["/b"] = origin.ok(b"secret")
-    answers = iter([["127.0.0.1"], ["127.0.0.2"]])
-
-    async def changing(host: str, port: int) -> list[str]:
-        return next(answers)
-
-    async def fetch() -> None:
-        settings = Settings(url_hosts=[f"name.example:{origin.port}"], url_networks=["127.0.0.1"])
-        fetcher = Fetcher(settings, changing)
-        url = fetcher.allowed(f"http://name.example:{origin.port}/")
-        try:
-            async with fetcher.get(url, None):
-                pass
-        finally:
-            await fetcher.close()
-
-    with pytest.raises(Problem) as refused:
-        asyncio.run(fetch())
-    assert refused.value.name == "url-refused"
+        assert refusal(origin) == "url-refused"
     assert len(origin.heads) == 1
 
 
@@ -360,13 +288,6 @@ def test_a_304_about_other_content_has_it_sent(origin: Any) -> None:
     assert "If-None-Match" not in origin.heads[1]
 
 
-def test_a_304_after_a_redirect_is_refused(origin: Any) -> None:
-    origin.answers["/"] = redirect("/b")
-    origin.answers["/b"] = b"HTTP/1.1 304 No\r\n\r\n"
-    assert refusal(origin, known=ETAG) == "url-failed"
-    assert "If-None-Match" not in origin.heads[1]
-
-
 @pytest.fixture(scope="module")
 def authority() -> trustme.CA:
     return trustme.CA()
@@ -401,19 +322,3 @@ def test_tls_proves_the_name_of_the_url(
     assert refusal(bad, tls=trust) == "url-failed"
     assert refusal(good, tls=ssl.create_default_context()) == "url-failed"
     assert bad.heads == []
-
-
-def test_a_redirect_leads_into_tls_and_not_out_of_it(
-    secure: Callable[[str], Any], authority: trustme.CA, origin: Any
-) -> None:
-    trust = ssl.create_default_context()
-    authority.configure_trust(trust)
-    good = secure("name.example")
-    hosts = [f"name.example:{good.port}", f"name.example:{origin.port}"]
-    good.answers["/"] = redirect(f"http://name.example:{origin.port}/")
-    assert refusal(good, tls=trust, url_hosts=hosts) == "url-refused"
-    assert origin.connections == 0
-    good.answers["/"] = good.ok(b"abc")
-    origin.answers["/"] = redirect(f"https://name.example:{good.port}/")
-    got = get(origin, "/", scheme="http", tls=trust, url_hosts=hosts)
-    assert got.contents == [b"abc"]
