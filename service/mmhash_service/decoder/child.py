@@ -1,30 +1,34 @@
-"""A decoder process as the service sees it: jobs go out, results come back, nothing blocks."""
+"""The service's side of a decoder process: sends jobs and receives results without blocking."""
 
 import asyncio
 import errno
 import mmap
 import os
 import socket
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from io import BytesIO
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from mmhash_service.decoder.child_process import ChildProcess
 from mmhash_service.decoder.messages import LENGTH_SIZE, MAX_ANSWER, Answer, ImageJob
 
 T = TypeVar("T")
 
-# The variables that Python and the libraries need, without the secrets among the settings.
-_ENVIRONMENT = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "TMPDIR")
+_MODULE = "mmhash_service.decoder.process"
 
-# How many bytes are copied before the event loop may run.
+# What Python and its libraries need. The settings in the environment may be secret.
+_VARIABLES = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "TMPDIR")
+
+# How much of an image is copied before other tasks run.
 _PIECE = 1 << 20
 
-# How much of a decoder's file is kept for the next image: new pages are slow.
+# This much of a decoder's memory file is reused for the next image, because new pages are slow.
 _KEPT = 4 << 20
 
 _ANSWERS: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
@@ -39,29 +43,33 @@ class IdleEndError(Exception):
 
 
 class DecoderProcess:
-    """A process, and the file in which it receives images."""
+    """A decoder process, and the memory file that carries images to it."""
 
     def __init__(self, max_pixels: int, max_nbytes: int) -> None:
-        environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
-        # By default, numpy would start a thread for each core.
-        environment["OPENBLAS_NUM_THREADS"] = "1"
         with ExitStack() as files:
             self._file = files.enter_context(_memory_file())
             os.ftruncate(self._file, _KEPT)
             self._kept = mmap.mmap(self._file, _KEPT)
             files.callback(self._kept.close)
-            self._process = ChildProcess(
-                "mmhash_service.decoder.process",
-                *(os.getpid(), max_pixels, max_nbytes),
-                environment=environment,
-            )
+            self._connection, theirs = socket.socketpair()
+            files.enter_context(self._connection)
+            with theirs:
+                arguments = (theirs.fileno(), os.getpid(), max_pixels, max_nbytes)
+                self._process = subprocess.Popen(  # noqa: S603  (no argument is a client's)
+                    [sys.executable, "-P", "-m", _MODULE, *map(str, arguments)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    env=_environment(),
+                    pass_fds=[theirs.fileno()],
+                    # Ctrl-C stops the service, which must still answer its requests.
+                    start_new_session=True,
+                )
             self._files = files.pop_all()
         self.pid = self._process.pid
-        self._connection = self._process.connection
         self._connection.setblocking(False)
 
     async def run(self, job: ImageJob, body: memoryview) -> Answer:
-        """Send the job with its image, and return the result."""
+        """Send a job with its image, and return the result."""
         await self._share(body)
         socket.send_fds(self._connection, [msgspec.msgpack.encode(job)], [self._file])
         answer = await self.receive()
@@ -70,14 +78,14 @@ class DecoderProcess:
         return answer
 
     async def _share(self, body: memoryview) -> None:
-        """Copy an image to the file, letting other tasks run between pieces."""
+        """Copy an image to the file, and let other tasks run between pieces."""
         for start in range(0, len(body), _PIECE):
             piece = body[start : start + _PIECE]
             end = start + len(piece)
             if end <= len(self._kept):
                 self._kept[start:end] = piece
             elif os.pwrite(self._file, piece, start) != len(piece):
-                # Missing bytes would be bytes of an earlier image.
+                # After a short write, the decoder would read the rest of an earlier image.
                 raise OSError(errno.ENOSPC, "an image cannot be written to memory")
             if start:
                 await asyncio.sleep(0)
@@ -103,7 +111,7 @@ class DecoderProcess:
         return pieces.getvalue()
 
     async def watch(self, task: asyncio.Task[T]) -> T:
-        """Wait for the task; cancel it if the process exits, which meanwhile has no job."""
+        """Wait for a task while the process is idle, and cancel the task if the process exits."""
         loop = asyncio.get_running_loop()
         has_exited = False
 
@@ -124,17 +132,31 @@ class DecoderProcess:
             loop.remove_reader(self._connection)
 
     async def end(self) -> int:
-        """Kill the process if it still runs, and return its exit code."""
-        self._process.kill()
+        """Kill the process unless it has exited, and return its exit code."""
         self._files.close()
+        self._process.kill()
         while (code := self._process.poll()) is None:  # noqa: ASYNC110  (there is no event to wait for)
             await asyncio.sleep(0.002)
         return code
 
 
+def _environment() -> dict[str, str]:
+    """Return the environment of a decoder."""
+    environment = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
+    # Otherwise numpy starts a thread for each core.
+    environment["OPENBLAS_NUM_THREADS"] = "1"
+    if "PYTHONPATH" in environment:
+        # opentelemetry-instrument adds a folder that runs code in every Python process: it would
+        # start exporters before the decoder has confined itself.
+        folders = environment["PYTHONPATH"].split(os.pathsep)
+        kept = [each for each in folders if not (Path(each) / "sitecustomize.py").exists()]
+        environment["PYTHONPATH"] = os.pathsep.join(kept)
+    return environment
+
+
 @contextmanager
 def _memory_file() -> Iterator[int]:
-    """Open an anonymous file in memory, or on disk if the system lacks memfd_create."""
+    """Open an anonymous file in memory, or on disk where memfd_create is missing."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("mmhash-image")
         try:

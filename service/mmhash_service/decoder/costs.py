@@ -1,21 +1,20 @@
-"""Limits on the time and memory to decode an image, by its bytes, frames and pixels.
+"""How much CPU time and memory an image may take, by its bytes, frames and pixels.
 
-The limits come from noise and flat images of 8 megapixels, per pixel and per byte of the file. A
-file that needs several times as much is an attack, and its process is killed.
+The limits are several times what noise and flat images of 8 megapixels need. A file that exceeds
+them is an attack, and its process is killed.
 """
 
-# CPU time.
 _FLOOR_S = 0.5
 _S_PER_BYTE = 100e-9
 _S_PER_FRAME = 0.25e-3
 _S_PER_PIXEL = 100e-9
 
-# The floor includes memory that malloc keeps from earlier images (tune_malloc).
+# Includes memory that malloc keeps from earlier images (tune_malloc).
 _FLOOR_BYTES = 128 << 20
 _COPIES = 2
 _BYTES_PER_PIXEL = 20
 
-# About 4 megapixels. One decoder takes only images up to this cost.
+# About 4 megapixels. One decoder takes no image that costs more.
 SHORT_S = 1.0
 
 

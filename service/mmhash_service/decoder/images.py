@@ -12,26 +12,26 @@ from mmhash.errors import InputTypeError, LimitError
 from mmhash.image import DAMAGE, FORMATS, PILLOW_MAX_PIXELS, describe, read_orientation
 from mmhash_service.decoder.messages import MAX_EXTRA, MAX_FRAMES, Decoded, Refused
 
-# Larger images are hashed in bands, to avoid copying all pixels. For smaller images, bands cost
-# more time than the copy.
+# Larger images are hashed in bands, which saves a copy of all pixels. For smaller images the copy
+# is cheaper than the bands.
 _BAND_PIXELS = 1 << 20
 
-# Pillow decodes run-length encoded BMPs in Python, pixel by pixel. A skipped row takes 2 bytes, so
-# a valid file can come near this limit. A file of 1 kB can claim 178956970 pixels.
+# Pillow decodes run-length encoded BMPs in Python, pixel by pixel, and a file of 1 kB can claim
+# 178956970 pixels. Valid files come near this limit, because a skipped row takes only 2 bytes.
 _RLE_PIXELS_PER_BYTE = 4096
 
 _TILE_WIDTH, _TILE_LENGTH = 322, 323
 
 Grow = Callable[[int, int], None]
-"""Called with the numbers of frames and pixels so far, before the last frame is decoded."""
+"""Called with the frames and pixels so far, before the last of these frames is decoded."""
 
 
 class CostlyError(Exception):
-    """Decoding the image takes more work than its size justifies."""
+    """Decoding the image would take more work than its size justifies."""
 
 
 def pin_pillow() -> None:
-    """Set Pillow's process-wide options that change pixels or limits."""
+    """Set Pillow's global options that affect pixels or limits."""
     Image.MAX_IMAGE_PIXELS = PILLOW_MAX_PIXELS
     ImageFile.LOAD_TRUNCATED_IMAGES = False
     GifImagePlugin.LOADING_STRATEGY = GifImagePlugin.LoadingStrategy.RGB_AFTER_FIRST
@@ -42,7 +42,7 @@ def pin_pillow() -> None:
 def decode_image(
     body: bytes, algorithm: Algorithm, max_pixels: int, grow: Grow = lambda _frames, _pixels: None
 ) -> Decoded | Refused:
-    """Decode and hash the image, or return its problem."""
+    """Decode and hash an image, or return its problem."""
     try:
         # Pillow warns about damage that it tolerates, and about large images.
         with warnings.catch_warnings():
@@ -55,7 +55,7 @@ def decode_image(
     except (CostlyError, MemoryError) as error:
         return _refused("costly-media", error)
     except UnidentifiedImageError as error:
-        reason = f"the {len(body)} bytes are none of {', '.join(FORMATS)}"
+        reason = f"the file of {len(body)} bytes is not {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
         return Refused("damaged-media", repr(error)[:200], reason)
     except (InputTypeError, *DAMAGE) as error:
         return _refused("damaged-media", error)
@@ -67,9 +67,9 @@ def _refused(problem: str, error: BaseException) -> Refused:
 
 
 def _check_frames(image: Image.Image, nbytes: int, max_pixels: int, grow: Grow) -> int:
-    """Return the number of frames; raise an error if there are too many or they are too large.
+    """Return the number of frames; raise an error if they are too many or too large.
 
-    Every frame is visited before the first is decoded: a later frame of a GIF can enlarge the
+    All frames are visited before any is decoded, because a later frame of a GIF can enlarge the
     canvas for good. To visit a frame, Pillow may decode the previous frame.
     """
     count = pixels = 0
@@ -82,8 +82,7 @@ def _check_frames(image: Image.Image, nbytes: int, max_pixels: int, grow: Grow) 
         pixels += _pixels(image, nbytes)
         if pixels > max_pixels:
             raise LimitError(
-                f"the image has {pixels} pixels in {count} frames or more; at most {max_pixels} are"
-                " decoded"
+                f"the first {count} frames have {pixels} pixels; at most {max_pixels} are decoded"
             )
         if count > MAX_FRAMES:
             raise LimitError(f"the image has more than {MAX_FRAMES} frames")
@@ -91,12 +90,12 @@ def _check_frames(image: Image.Image, nbytes: int, max_pixels: int, grow: Grow) 
 
 
 def _pixels(frame: Image.Image, nbytes: int) -> int:
-    """Return how many pixels to decode for the frame; for a tiled TIFF, at least one tile."""
+    """Return how many pixels to decode for the frame: in a tiled TIFF, at least one tile."""
     pixels = frame.width * frame.height
     tiles = getattr(frame, "tile", ())
     if frame.format == "BMP" and tiles and tiles[0][0] == "bmp_rle":
         if pixels > _RLE_PIXELS_PER_BYTE * nbytes:
-            raise CostlyError("a run-length encoded BMP claims more pixels than its bytes can hold")
+            raise CostlyError("the run-length encoded BMP claims more pixels than it can hold")
     elif frame.format == "TIFF":
         width, length = (_tag(frame, tag) for tag in (_TILE_WIDTH, _TILE_LENGTH))
         pixels = max(pixels, width * length)
@@ -120,7 +119,7 @@ def _hash(image: Image.Image, frames: int, body: bytes, algorithm: Algorithm) ->
         descriptions.append(describe(image))
         length += len(descriptions[-1])
         if length > MAX_EXTRA:
-            raise CostlyError("the palettes and transparency tables of all frames are too long")
+            raise CostlyError("the frames have too many palettes and transparency tables")
     orientation = _orientation(image, frames, body)
     return Decoded(frames, nbytes, hasher.digest(), b"".join(descriptions), orientation)
 
@@ -128,13 +127,13 @@ def _hash(image: Image.Image, frames: int, body: bytes, algorithm: Algorithm) ->
 def _orientation(image: Image.Image, frames: int, body: bytes) -> int:
     if frames == 1:
         return read_orientation(image)
-    # Visiting the frames has changed the metadata.
+    # Open the image again: visiting the frames has changed its metadata.
     with Image.open(BytesIO(body), formats=FORMATS) as again:
         return read_orientation(again)
 
 
 def _bands(frame: Image.Image) -> Iterator[bytes]:
-    """Yield the pixels in bands of whole rows from the top; joined, they equal `tobytes`."""
+    """Yield the pixels in bands of whole rows, which joined equal `tobytes`."""
     frame.load()
     width, height = frame.size
     if width * height <= _BAND_PIXELS:

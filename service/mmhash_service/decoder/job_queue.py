@@ -1,4 +1,4 @@
-"""The job queue of a decoder pool: cheapest job first, for slots with a maximum cost."""
+"""The queue of a decoder pool: the cheapest job first, and a maximum cost for each decoder."""
 
 import asyncio
 import heapq
@@ -22,11 +22,11 @@ class QueuedJob:
 
 
 class JobQueue:
-    """A priority queue of jobs, for slots that each have a maximum cost."""
+    """A priority queue of jobs. Each slot that takes jobs has a maximum cost."""
 
     def __init__(self) -> None:
         self._jobs: list[QueuedJob] = []
-        # The waiting slots, starting with the lowest maximum cost.
+        # The slots that wait for a job, the one with the lowest maximum cost first.
         self._slots: list[tuple[float, int, asyncio.Future[None]]] = []
         self._numbers = count()
 
@@ -36,7 +36,7 @@ class JobQueue:
         self._wake()
 
     async def get(self, max_cost_s: float) -> QueuedJob:
-        """Wait until the cheapest job costs at most `max_cost_s`, and take it."""
+        """Wait for a job that costs at most `max_cost_s`, and take the cheapest."""
         while not (self._jobs and self._jobs[0].cost_s <= max_cost_s):
             slot = (max_cost_s, next(self._numbers), asyncio.get_running_loop().create_future())
             insort(self._slots, slot)
@@ -45,16 +45,16 @@ class JobQueue:
             except asyncio.CancelledError:
                 if slot in self._slots:
                     self._slots.remove(slot)
-                self._wake()  # this slot may have been woken for a job that another slot can run
+                self._wake()  # perhaps this slot was woken, and another must take the job
                 raise
         job = heapq.heappop(self._jobs)
         self._wake()
         return job
 
     def _wake(self) -> None:
-        """Wake one slot for the cheapest job; that slot wakes the next."""
+        """Wake a slot for the cheapest job. That slot then wakes the next."""
         for slot in self._slots:
-            is_waiting = not slot[2].done()  # else its task was cancelled in this turn
+            is_waiting = not slot[2].done()  # it is done if its task was cancelled in this turn
             if is_waiting and self._jobs and self._jobs[0].cost_s <= slot[0]:
                 self._slots.remove(slot)
                 slot[2].set_result(None)

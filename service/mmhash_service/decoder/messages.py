@@ -1,6 +1,6 @@
 """The messages between the service and a decoder process.
 
-Neither side trusts the other: lengths are checked before a message is read, and types afterwards.
+Neither side trusts the other: it checks a message's length before it reads it, and then the types.
 """
 
 from typing import Annotated, Literal
@@ -9,17 +9,17 @@ import msgspec
 
 from mmhash.digest import Algorithm
 
-# A frame of one pixel costs Pillow far more than the pixel, so frames have their own limit.
+# Frames have their own limit, because a frame of one pixel costs Pillow far more than the pixel.
 MAX_FRAMES = 10_000
 
-# Longer than the descriptions of that many frames, each with a palette and transparency table.
+# Enough for the descriptions of so many frames, each with a palette and a transparency table.
 MAX_EXTRA = 16 << 20
 MAX_ANSWER = MAX_EXTRA + 4096
 
-# Each result follows its length.
+# The size of the length in front of each answer.
 LENGTH_SIZE = 4
 
-# A job is one message, sent with the descriptor of the memory file that holds the image.
+# A job is one message. The descriptor of the memory file with the image comes with it.
 MAX_JOB = 1024
 
 Natural = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
@@ -32,19 +32,19 @@ class ImageJob(msgspec.Struct, frozen=True):
     algorithm: Algorithm
     nbytes: int
     max_pixels: int
-    # An image that may take longer than `defer_above_s` is deferred, not decoded.
+    # An image that may take longer is deferred instead of decoded.
     max_cpu_s: float
     defer_above_s: float
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """The process is ready; `unconfined` says why it has no system call filter."""
+    """The process is ready. `unconfined` says why it has no system call filter, if it has none."""
 
     unconfined: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
 class Decoded(msgspec.Struct, frozen=True, tag="decoded"):
-    """A decoded image: everything that its key is computed from, and its EXIF orientation."""
+    """A decoded image: everything that determines its key, and its EXIF orientation."""
 
     frames: Annotated[int, msgspec.Meta(ge=1, le=MAX_FRAMES)]
     nbytes: Natural
@@ -54,7 +54,7 @@ class Decoded(msgspec.Struct, frozen=True, tag="decoded"):
 
 
 class Deferred(msgspec.Struct, frozen=True, tag="deferred"):
-    """The image may take `cost_s` seconds of CPU time, more than the job allows."""
+    """The image may take `cost_s` seconds of CPU time, which is more than the job allows."""
 
     cost_s: Seconds
 
@@ -68,7 +68,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
         "costly-media",
     ]
     reason: Annotated[str, msgspec.Meta(max_length=200)]
-    # For the caller: only our own messages, never a decoder's.
+    # For the caller. This is always a text of ours, never a decoder's.
     shown: Annotated[str, msgspec.Meta(max_length=200)] | None = None
 
 

@@ -1,6 +1,6 @@
-"""The pool of decoder processes: their jobs, limits and replacement.
+"""The pool of decoder processes: gives them jobs, limits their time, replaces those that exit.
 
-Nothing here blocks the event loop or uses a thread, so probes and requests without images never
+Nothing here blocks the event loop or takes a thread, so probes and requests without images never
 wait for images.
 """
 
@@ -34,14 +34,14 @@ from mmhash_service.telemetry import tracing
 
 logger = logging.getLogger(__name__)
 
-# A process starts in less than a second on an idle core; loaded machines need longer.
+# A process starts in less than a second on an idle core, but a loaded machine takes longer.
 _START_TIMEOUT_S = 30.0
 _RETRY_S = 1.0
 
-# The readiness probe waits this long for the first start, which is less than its client waits.
+# How long the readiness probe waits for the first start. Its client waits longer.
 _READY_TIMEOUT_S = 4.0
 
-# Even idle decoders take memory.
+# Idle decoders take memory too.
 _MAX_DEFAULT = 8
 
 _CRASHES = frozenset(
@@ -50,7 +50,7 @@ _CRASHES = frozenset(
 
 
 class ImageRefusedError(Exception):
-    """The reason for a refusal, for the log."""
+    """Why an image was refused, for the log."""
 
 
 class DecoderPool:
@@ -89,7 +89,7 @@ class DecoderPool:
         self._slots = []
 
     async def is_ready(self) -> bool:
-        """Wait until all processes have started; return False after a time-out."""
+        """Wait for all processes to start; return False after a time-out."""
         self._open_here()
         try:
             async with asyncio.timeout(_READY_TIMEOUT_S):
@@ -100,19 +100,19 @@ class DecoderPool:
         return True
 
     async def decode(self, body: memoryview, algorithm: Algorithm) -> Pixels:
-        """Decode and hash an image; a failure affects only this job."""
+        """Decode and hash an image. A crash affects no other image."""
         settings = self._settings
         job = ImageJob(algorithm, len(body), settings.max_pixels, settings.work_timeout_s, 0)
         answer = await self._run_job(body, job, costs.cpu_seconds(len(body)))
         return pixels_of(answer, algorithm)
 
     async def _run_job(self, body: memoryview, job: ImageJob, cost_s: float) -> Answer:
-        """Run a job; the caller decides how long the job may wait for a process."""
+        """Run a job. The caller decides how long it may wait for a process."""
         self._open_here()
         with tracing.span("decode"):
             answer = await self._submit(body, job, cost_s)
             if isinstance(answer, Deferred):
-                # An image that may take long waits for a slot without a maximum cost.
+                # It waits for a slot without a maximum cost.
                 cost_s = max(answer.cost_s, 2 * costs.SHORT_S)
                 answer = await self._submit(body, job, cost_s)
             return answer
@@ -127,18 +127,18 @@ class DecoderPool:
         return await answer
 
     def _open_here(self) -> None:
-        """Start the processes unless this event loop has: outside a server there is no lifespan."""
+        """Start the processes unless this event loop has: without a server, nobody calls `open`."""
         if self._loop is not asyncio.get_running_loop():
             self.open()
 
     async def _run(self, max_cost_s: float, started: asyncio.Event) -> None:
-        """Keep one process running: pass it one job after another, and replace it when it exits."""
+        """Keep one process running: give it one job after another, and replace it if it exits."""
         while True:
             try:
                 process = DecoderProcess(self._settings.max_pixels, self._max_nbytes)
             except OSError as error:
                 started.clear()
-                logger.error("a decoder process did not start: %s", error)  # noqa: TRY400  (nothing to trace)
+                logger.error("cannot start a decoder process: %s", error)  # noqa: TRY400  (nothing to trace)
                 await asyncio.sleep(_RETRY_S)
                 continue
             try:
@@ -148,16 +148,16 @@ class DecoderPool:
                 while await self._serve(process, await self._next(process, max_cost_s)):
                     pass
             except IdleEndError:
-                logger.warning("decoder %d exited without a job", process.pid)
+                logger.warning("decoder %d exited while it was idle", process.pid)
             except (TimeoutError, DecoderEndedError, OSError):
                 started.clear()
-                logger.error("a decoder process did not start")  # noqa: TRY400  (nothing to trace)
+                logger.error("a decoder process exited or hung at its start")  # noqa: TRY400  (nothing to trace)
                 await asyncio.sleep(_RETRY_S)
             finally:
                 await process.end()
 
     def _log_confinement(self, hello: Answer) -> None:
-        """Check the first message of a process; log once if there is no system call filter."""
+        """Check the first message of a process, and log once if it has no system call filter."""
         if not isinstance(hello, Hello):
             raise DecoderEndedError
         if hello.unconfined and not self._is_logged:
@@ -169,9 +169,9 @@ class DecoderPool:
 
     @asynccontextmanager
     async def _time_limit(self, answer: asyncio.Future[Answer]) -> AsyncIterator[None]:
-        """Limit a job's time in its process: twice the time-out if a request waits for it.
+        """Limit a job's time to the time-out, or twice the time-out while a request waits for it.
 
-        Requests share a job, and one may begin to wait just as the first gives up.
+        Requests share a job, and one may begin to wait just before the first gives up.
         """
         loop, timeout_s = asyncio.get_running_loop(), self._settings.work_timeout_s
         start = loop.time()
@@ -188,7 +188,7 @@ class DecoderPool:
 
     async def _serve(self, process: DecoderProcess, queued: QueuedJob) -> bool:
         """Run one job; return False if the process must be replaced."""
-        if queued.answer.done():  # its client has disconnected
+        if queued.answer.done():  # no request waits for it any more
             return True
         problem = "decoder-failed"
         try:
@@ -203,7 +203,7 @@ class DecoderPool:
                 problem = "costly-media"
             elif -code in _CRASHES:
                 problem = "damaged-media"
-            elif not queued.is_retried:  # killed from outside: not the image's fault
+            elif not queued.is_retried:  # killed from outside, so the image may be harmless
                 queued.is_retried = True
                 self._queue.put(queued)
                 return False
@@ -218,7 +218,7 @@ class DecoderPool:
 
 
 def pixels_of(answer: Answer, algorithm: Algorithm) -> Pixels:
-    """Return the pixels of a result; raise a problem for any other result."""
+    """Return the pixels of a decoded image, or raise the problem that another answer stands for."""
     match answer:
         case Decoded(digest=digest) as decoded if len(digest) == DIGEST_SIZE[algorithm]:
             content = Digest(algorithm, digest)

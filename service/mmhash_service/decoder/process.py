@@ -1,7 +1,7 @@
 """A decoder process: runs one job after another, until the service exits or a limit is exceeded.
 
 The service starts it as `python -m mmhash_service.decoder.process` with the arguments of `main`. It
-imports as little as possible, and everything before it gives up its privileges.
+imports little, and all of it before it gives up its privileges.
 """
 
 import os
@@ -13,7 +13,7 @@ from itertools import product
 
 import msgspec
 
-# Otherwise Pillow would import plugins at the first file, when the process can no longer open any.
+# Pillow would import these at the first image, when the process may no longer open files.
 from PIL import (  # noqa: F401
     BmpImagePlugin,
     GifImagePlugin,
@@ -47,7 +47,7 @@ def main(descriptor: int, parent: int, max_pixels: int, max_nbytes: int) -> None
     pin_pillow()
     _load_plugins()
     connection = socket.socket(fileno=descriptor)
-    # The output of a library may quote the image.
+    # Discard what libraries print: it may quote the image.
     os.dup2(1, 2)
     idle = sandbox.address_space()
     unconfined = sandbox.enter(idle + costs.memory_bytes(max_nbytes, max_pixels))
@@ -63,11 +63,11 @@ def main(descriptor: int, parent: int, max_pixels: int, max_nbytes: int) -> None
 
 
 class _DeferredError(Exception):
-    """The image may take longer than the job allows."""
+    """The image may take longer than this decoder accepts."""
 
 
 class _Budget:
-    """The time and memory limits of one job, which grow as frames are visited."""
+    """The time and memory of one job, which grow with each frame that is visited."""
 
     def __init__(self, job: ImageJob, idle: int) -> None:
         self._job, self._idle = job, idle
@@ -75,11 +75,11 @@ class _Budget:
         self._limit_memory(job.max_pixels)
 
     def spend(self, body: bytes) -> Answer:
-        """Decode the image within the limits; beyond the time limit, SIGPROF kills the process."""
+        """Decode the image. If it takes more CPU time than allowed, SIGPROF kills the process."""
         job = self._job
         try:
             self._grow(0, 0)
-            if body[8:12] == b"WEBP":  # Pillow allocates its memory before the size is known
+            if body[8:12] == b"WEBP":  # Pillow allocates before it reports the size
                 self._limit_memory(job.max_pixels)
             return decode_image(body, job.algorithm, job.max_pixels, self._grow)
         except _DeferredError as deferred:
@@ -101,7 +101,7 @@ class _Budget:
 
 
 def _load_plugins() -> None:
-    """Make Pillow load everything it needs, by decoding an image of each format and mode."""
+    """Decode an image of each format and mode, so that Pillow loads everything it needs."""
     for name, mode in product(FORMATS, ("RGB", "P")):
         body = BytesIO()
         image = Image.new(mode, (2, 2))

@@ -12,8 +12,8 @@ from typing import Any
 _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 22, 38
 _SECCOMP_MODE_FILTER = 2
 
-# The system calls needed to decode, hash and respond. All others fail with EPERM, including opening
-# a file, creating a socket, starting a process or thread, and signalling another process.
+# What decoding, hashing and answering need. Every other system call fails with EPERM: none opens a
+# file, creates a socket, starts a process or thread, or signals another process.
 _ALLOWED = (
     *("brk", "munmap", "mremap", "madvise"),
     *("read", "pread64", "write", "close", "fstat", "lseek"),
@@ -31,7 +31,7 @@ _STATM = Path("/proc/self/statm")
 
 
 def exit_with(parent: int) -> None:
-    """Make the kernel kill this process when the service exits, if the kernel supports that."""
+    """Let the kernel kill this process when the service exits, where the kernel can."""
     if sys.platform == "linux":
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # the service has exited already
@@ -39,7 +39,7 @@ def exit_with(parent: int) -> None:
 
 
 def address_space() -> int:
-    """Return the size of the address space of this process in bytes."""
+    """Return the size of this process's address space in bytes."""
     try:
         return int(_STATM.read_text(encoding="ascii").split()[0]) * resource.getpagesize()
     except OSError:  # not Linux: RLIMIT_AS has no effect
@@ -47,7 +47,7 @@ def address_space() -> int:
 
 
 def enter(max_address_space: int) -> str:
-    """Give up privileges; return "", or why there is no system call filter."""
+    """Give up privileges. Return why there is no system call filter, or "" if there is one."""
     _limit(resource.RLIMIT_AS, max_address_space)
     for kind in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC):
         _limit(kind, 0)
@@ -59,13 +59,13 @@ def enter(max_address_space: int) -> str:
 
 
 def limit_memory(address_space: int) -> None:
-    """Make allocations fail that would exceed this address space in bytes."""
+    """Let allocations beyond this address space fail."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (min(address_space, hard), hard))
 
 
 def limit_cpu(seconds: float) -> None:
-    """Make SIGPROF kill this process after this much CPU time; 0 removes the limit."""
+    """Let SIGPROF kill this process after this much CPU time. 0 removes the limit."""
     signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
@@ -77,17 +77,17 @@ def _filter_calls() -> str:
         rules.allow(name)
     for name in ("mmap", "mprotect"):
         rules.allow(name, args=[ArgCmp(2, CmpOp.MASKED_EQ, 0, mask=_PROT_EXEC)])
-    rules.allow("prlimit64", args={0: 0})  # its own limits, within the hard ones
+    rules.allow("prlimit64", args={0: 0})  # its own limits, up to the hard ones
     try:
         program = rules.program
-        # Not rules.load(): it runs programs to find libc, which need a writable folder.
+        # rules.load() would run programs to find libc, and these need a writable folder.
         instructions = ctypes.create_string_buffer(program, len(program))
         _prctl(
             _PR_SET_SECCOMP,
             _SECCOMP_MODE_FILTER,
             ctypes.byref(_Program(len(program) // 8, ctypes.addressof(instructions))),
         )
-    except OSError as error:  # an old kernel, a container that forbids it, or another processor
+    except OSError as error:  # an old kernel, a container that forbids it, or an unknown processor
         return str(error)[:200]
     return ""
 

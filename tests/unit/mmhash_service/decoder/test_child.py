@@ -1,11 +1,77 @@
-"""The messages of a decoder process, which the service does not trust."""
+"""A decoder process as the service sees it: its start, its end, and messages nobody trusts."""
 
+import asyncio
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from mmhash_service.decoder import child
+from mmhash_service.decoder.child import DecoderProcess
+from mmhash_service.decoder.messages import Hello
+
+
+async def started() -> DecoderProcess:
+    """A decoder, once it listens."""
+    process = DecoderProcess(1000, 1000)
+    assert isinstance(await process.receive(), Hello)
+    return process
+
+
+def test_it_exits_when_the_connection_is_closed() -> None:
+    async def run() -> int:
+        process = await started()
+        process._connection.close()
+        return process._process.wait()
+
+    assert asyncio.run(run()) == 0
+
+
+def test_it_is_killed() -> None:
+    async def run() -> tuple[int, int]:
+        process = await started()
+        os.kill(process.pid, signal.SIGSTOP)  # it must not see the end of the connection first
+        return process.pid, await process.end()
+
+    pid, code = asyncio.run(run())
+    assert code == -signal.SIGKILL
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_program_that_cannot_start_leaves_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[socket.socket] = []
+    make = socket.socketpair
+
+    def note() -> tuple[socket.socket, socket.socket]:
+        made.extend(pair := make())
+        return pair
+
+    monkeypatch.setattr(socket, "socketpair", note)
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with pytest.raises(FileNotFoundError):
+        DecoderProcess(1000, 1000)
+    # Not by /proc/self/fd: the server of other tests closes idle connections meanwhile.
+    assert [one.fileno() for one in made] == [-1, -1]
+
+
+def test_it_gets_no_secret_and_no_folder_that_hooks_into_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").touch()
+    path = os.environ.get("PYTHONPATH", "")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{path}")
+    monkeypatch.setenv("MMHASH_TENANTS", "secret")
+
+    process = asyncio.run(started())
+    variables = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+    asyncio.run(process.end())
+    assert f"PYTHONPATH={path}".encode() in variables
+    assert not any(one.startswith(b"MMHASH_") for one in variables)
 
 
 @pytest.mark.parametrize(
