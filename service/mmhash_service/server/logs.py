@@ -1,19 +1,14 @@
-"""Log configuration: JSON, or plain lines on a terminal. Payloads and keys are never logged."""
+"""Configures the log: JSON, or plain lines on a terminal. It never has payloads or keys."""
 
-import asyncio
 import json
 import logging
 import sys
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from mmhash_service.telemetry.tracing import request_id, trace_id
-
-# How long the event loop's log lines wait to be written together.
-_DELAY_S = 0.05
 
 
 class _Json(logging.Formatter):
@@ -33,7 +28,7 @@ class _Json(logging.Formatter):
             entry["exception"] = self.formatException(record.exc_info)
         try:
             return msgspec.json.encode(entry).decode()
-        except UnicodeEncodeError:  # a text that UTF-8 cannot encode
+        except UnicodeEncodeError:  # half of a surrogate pair, which UTF-8 cannot encode
             return json.dumps(entry, default=datetime.isoformat)
 
 
@@ -47,44 +42,12 @@ class _Lines(logging.Formatter):
         return f"{super().formatMessage(record)}  {pairs}".rstrip()
 
 
-class _Together(logging.StreamHandler[Any]):
-    """Writes the lines of several requests together: a write takes as long as a small request."""
-
-    def __init__(self) -> None:
-        super().__init__(sys.stderr)
-        self._lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write a warning at once, with all lines before it; write other lines soon."""
-        try:
-            self._lines.append(self.format(record) + self.terminator)
-        except Exception:  # noqa: BLE001  (as the class below it)
-            self.handleError(record)
-        if record.levelno <= logging.INFO:
-            with suppress(RuntimeError):  # no event loop: at once
-                if len(self._lines) == 1:
-                    asyncio.get_running_loop().call_later(_DELAY_S, self.flush)
-                return
-        self.flush()
-
-    def flush(self) -> None:
-        """Write the waiting lines."""
-        self.acquire()
-        try:
-            lines, self._lines = self._lines, []
-            with suppress(OSError, ValueError):  # nobody reads the log any more
-                self.stream.write("".join(lines))
-                self.stream.flush()
-        finally:
-            self.release()
-
-
 def configure() -> None:
-    """Send the log of the service, and the warnings of uvicorn, to stderr."""
-    # No line shows the caller, the thread or the process of a record.
+    """Send the log of the service and the warnings of uvicorn to stderr."""
+    # Save the time that these take: no line shows a record's caller, thread or process.
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    handler = _Together()
+    handler = logging.StreamHandler()
     handler.setFormatter(_Lines() if sys.stderr.isatty() else _Json())
     for name, level in (
         ("mmhash_service", logging.INFO),
@@ -94,9 +57,3 @@ def configure() -> None:
         logger.handlers = [handler]
         logger.setLevel(level)
         logger.propagate = False
-
-
-def flush() -> None:
-    """Write the waiting lines before the process ends."""
-    for handler in logging.getLogger("mmhash_service").handlers:
-        handler.flush()
