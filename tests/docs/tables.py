@@ -119,10 +119,10 @@ TABLES = {
     "guard.md": [
         list(caller_fields()),
         list(settings(GuardSettings, "MMHASH_GUARD_")),
-        list(problems("problem", ((n, p[0], p[2]) for n, p in GUARD_PROBLEMS.items()))),
+        list(problems("problem", ((n, *p) for n, p in GUARD_PROBLEMS.items()))),
     ],
     "observability.md": [list(metrics())],
-    "problems.md": [list(problems("name", ((n, p[0], p[2]) for n, p in PROBLEMS.items())))],
+    "problems.md": [list(problems("name", ((n, *p) for n, p in PROBLEMS.items())))],
     "prompts.md": [list(checked_types())],
     "settings.md": [list(settings(Settings, "MMHASH_"))],
 }

@@ -45,15 +45,11 @@ _PEER_HEADERS = frozenset(name.encode() for name in PEER_HEADERS)
 _PROBLEMS = {
     "duplicate-header": ProblemSpec(
         400,
-        "Duplicate header",
         "The request has a header of one value, such as Content-Type, twice: send it once.",
     ),
-    "untagged-hash": ProblemSpec(
-        403, "Untagged hash", "A caller's hash passes only with a valid tag."
-    ),
+    "untagged-hash": ProblemSpec(403, "A caller's hash passes only with a valid tag."),
     "named-peer": ProblemSpec(
         403,
-        "Named peer",
         (
             "A request may name a peer to load from, or an engine's internal state, only if the "
             "guard's setting allow_peers is on."
@@ -61,7 +57,6 @@ _PROBLEMS = {
     ),
     "body-too-large": ProblemSpec(
         413,
-        "Body too large",
         (
             "The body is longer than the guard's setting max_body_bytes allows, or it has caller "
             f"hashes or tags and more than {MAX_VALUES} values or {MAX_TAGS} tags."
@@ -69,7 +64,6 @@ _PROBLEMS = {
     ),
     "unsupported-encoding": ProblemSpec(
         415,
-        "Unsupported encoding",
         (
             "The guard takes a body as it is: without a Content-Encoding, without "
             "X-Body-Compressed, with no Transfer-Encoding but chunked, and a form in UTF-8."
@@ -77,7 +71,6 @@ _PROBLEMS = {
     ),
     "invalid-json": ProblemSpec(
         422,
-        "Invalid JSON",
         (
             "The body is not JSON in UTF-8, is nested deeper than 200 levels, or has half of a "
             "surrogate pair or an integer of more than 4300 digits."

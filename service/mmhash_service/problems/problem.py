@@ -1,4 +1,4 @@
-"""The public part of a problem, and the exception that names it, for the service and the guard."""
+"""Problems: their public part, and the exception that names one."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -6,11 +6,14 @@ from typing import Any, NamedTuple
 
 from mmhash.json_pointer import Path, pointer_of
 
-# A reason may quote a value of the request.
+# Longer reasons are cut: they may quote the request.
 _MAX_REASON = 300
 
-# How much of a text of the request is quoted.
+# How much of a text is quoted.
 _MAX_SHOWN = 64
+
+
+_ACRONYMS = {"json": "JSON", "url": "URL"}
 
 
 class InvalidPart(NamedTuple):
@@ -30,29 +33,36 @@ class ProblemSpec(NamedTuple):
     """The public part of a problem (RFC 9457)."""
 
     status: int
-    title: str
     detail: str
 
     def document(
         self, name: str, reason: str | None = None, parts: Sequence[InvalidPart] = ()
     ) -> dict[str, Any]:
-        """Return the problem as a JSON document; OpenAI's clients read its member `error`."""
+        """Return the problem as a JSON document. OpenAI's clients read its member `error`."""
         kind = "invalid_request_error" if self.status < 500 else "server_error"
         message = self.detail if reason is None else f"{self.detail} Reason: {reason}."
         return {
             "type": f"urn:mmhash:problem:{name}",
-            **self._asdict(),
+            "title": title_of(name),
+            "status": self.status,
+            "detail": self.detail,
             **({} if reason is None else {"reason": reason}),
             "error": {"message": message, "type": kind, "code": name},
             **({"errors": [part._asdict() for part in parts]} if parts else {}),
         }
 
 
-class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
-    """A request that cannot be answered, by its name in `catalogue.PROBLEMS`.
+def title_of(name: str) -> str:
+    """Return the title of a problem: `invalid-url` is `Invalid URL`."""
+    title = " ".join(_ACRONYMS.get(word, word) for word in name.split("-"))
+    return title[0].upper() + title[1:]
 
-    The reason, of the whole or of each part, says what was sent and what is expected. Reasons may
-    quote values of the caller's own request, but no path, address or other caller's bytes.
+
+class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
+    """Why a request fails, by its name in `catalogue.PROBLEMS`.
+
+    The reason says what was sent and what is expected, in all or for each part. It may quote the
+    caller's own request, but no path or address of the server, and no other caller's bytes.
     """
 
     def __init__(
@@ -62,25 +72,25 @@ class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
         self.name = name
         self.parts = parts
         self.reason = reason or "; ".join(map(str, parts)) or None
-        if self.reason is not None:  # without lone surrogates, which JSON cannot represent
+        if self.reason is not None:  # escape lone surrogates, which UTF-8 cannot encode
             self.reason = self.reason[:_MAX_REASON].encode(errors="backslashreplace").decode()
 
 
 @contextmanager
 def naming(*, path: Path = (), part: str | None = None) -> Iterator[None]:
-    """Name the item that a problem is about: its path in the JSON body, or its part of a form."""
+    """Add to a problem which item it is about, by its path in JSON or its part of a form."""
     try:
         yield
     except Problem as problem:
         if problem.reason is None or problem.parts or (not path and part is None):
             raise
-        # A new one: several requests that wait for the same work may get the same problem.
+        # Do not change this problem: other requests that waited for the same work have it too.
         named = InvalidPart(problem.reason, pointer=pointer_of(path) or None, part=part)
         raise Problem(problem.name, [named]) from problem.__cause__
 
 
 def shown(value: Any) -> str:
-    """Return a value of the request as a reason quotes it: a text or number, or the kind of it."""
+    """Return how a reason quotes a value: texts and numbers as they are, of others the kind."""
     if isinstance(value, (list, dict)):
         return "a list" if isinstance(value, list) else "an object"
     if value is None or isinstance(value, bool):

@@ -124,7 +124,7 @@ WRONG = [
     Wrong(f"{PLAN}&block_size=0", chat(), "invalid-query", ("'0'", "1"), "block_size"),
     Wrong(f"{PLAN}&path=/v1/chat", chat(), "invalid-query", ("'/v1/chat'", "/v1/chat/c"), "path"),
     Wrong("/plan?model=tniy&engine=vllm", chat(), "unknown-model", ("'tniy'", "'tiny'")),
-    Wrong("/route?engine=vllm", chat(), "invalid-query", ("'engine'", "leave it out", "path")),
+    Wrong("/route?engine=vllm", chat(), "invalid-query", ("'engine'", "path")),
     typed("text/plain", "/hash", b"", "unsupported-media-type", "'text/plain'", OCTETS),
     typed("text/plain", PLAN, b"", "unsupported-media-type", "'text/plain'", "application/json"),
     octets("/hash", b"", "unknown-tenant", "'nobody'", headers=NOBODY),
@@ -139,7 +139,7 @@ WRONG = [
     # Items of a list, and parts of a form.
     Wrong("/hash", item(data="a*b="), "invalid-base64", ("'*'", "base64"), "/items/1/data"),
     Wrong("/hash", item(data="YWJ"), "invalid-base64", ("are 3", "4 char"), "/items/1/data"),
-    Wrong("/hash", item(data=None), "invalid-json", ("not none", "data, url"), "/items/1"),
+    Wrong("/hash", item(data=None), "invalid-json", ("has none", "data, url"), "/items/1"),
     Wrong("/hash", item(kind="picture"), "invalid-json", ("'picture'", "'image'"), "/items/1/kind"),
     Wrong("/hash", item(data=None, url=FTP), "invalid-url", ("'ftp://a.org'",), "/items/1/url"),
     Wrong("/hash", item(data=None, url=HTTPS), "url-off", ("a.org", "url_hosts"), "/items/1/url"),
@@ -160,7 +160,7 @@ WRONG = [
     ),
     Wrong("/blocks", b"{", "invalid-json", ("not JSON", "EOF")),
     Wrong("/pad", pad(spans=[RANGE]), "invalid-json", ("neither", "POST /hash"), "/spans/0"),
-    Wrong("/pad", pad(spans=[FAR]), "refused-by-engine", ("9", "at most 2"), "/spans/0/end"),
+    Wrong("/pad", pad(spans=[FAR]), "refused-by-engine", ("9", "2 input_ids"), "/spans/0/end"),
     Wrong("/pad", pad(input_ids=[1, -2]), "invalid-json", ("-2", "at least 0"), "/input_ids/1"),
     # A request for an engine.
     Wrong(PLAN, b"", "invalid-json", ("empty", "JSON object", "messages")),
