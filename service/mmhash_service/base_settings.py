@@ -1,8 +1,8 @@
-"""The base of all settings: for the service, the gateway and the guard.
+"""The base of all settings: of the service, the gateway and the guard.
 
 A setting comes from an argument, a variable (`MMHASH_TENANTS`), a file that a variable names
 (`MMHASH_TENANTS_FILE`, which keeps secrets out of the environment), or the service's TOML file.
-Errors show no values, because a value may be a secret.
+Errors never show a value, which may be a secret.
 """
 
 import difflib
@@ -35,8 +35,7 @@ _NAME = re.compile(r"[a-z0-9_]{1,64}", re.ASCII | re.IGNORECASE)
 _QUOTED = re.compile(r'"(\w+)"')
 _JSON = 'not JSON: lists and tables are written ["a", "b"] and {"name": "value"}'
 
-# The cutoff for suggestions. With difflib's default of 0.6, names that share a word would be
-# suggested for each other.
+# With difflib's default of 0.6, names that share a word would be suggested for each other.
 _SIMILAR = 0.75
 
 
@@ -48,13 +47,13 @@ class SourcedSettings(BaseSettings):
     page: ClassVar[str]
     """The docs page that lists the settings."""
     other_variables: ClassVar[frozenset[str]] = frozenset()
-    """Variables with the same prefix that other programs read."""
+    """Variables with this prefix that other programs read."""
     other_prefixes: ClassVar[tuple[str, ...]] = ()
-    """Longer prefixes, of variables that other settings read."""
+    """Prefixes of variables that other settings read."""
     config_variable: ClassVar[str | None] = None
     """The variable that names a TOML file with these settings."""
     config_table: ClassVar[str | None] = None
-    """The table of that file that holds the settings; None means the top level."""
+    """The table of that file with these settings, or None for its top level."""
     other_tables: ClassVar[frozenset[str]] = frozenset()
     """Tables at the top level that other settings read."""
 
@@ -65,7 +64,7 @@ class SourcedSettings(BaseSettings):
 
     @classmethod
     def known_variables(cls) -> set[str]:
-        """Return the variables with the prefix that have a meaning."""
+        """Return the variables with this prefix that mean something."""
         plain = {cls.variable(name) for name in cls.model_fields}
         own = {cls.config_variable} if cls.config_variable else set()
         return plain | {name + _FILE for name in plain} | own | cls.other_variables
@@ -77,7 +76,7 @@ class SourcedSettings(BaseSettings):
         Errors show the names with the prefix.
         """
         name, sign, value = text.partition("=")
-        if not _NAME.fullmatch(name):  # not shown: the text may be a value, perhaps a secret
+        if not _NAME.fullmatch(name):  # do not show it: it may be a value, even a secret
             raise ValueError("--set expects NAME=VALUE")
         if name not in cls.model_fields:
             raise ValueError(cls._unknown(name, cls.model_fields, prefix))
@@ -94,7 +93,7 @@ class SourcedSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  (pydantic names it)
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  (as above)
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the sources by precedence: arguments, environment, files."""
+        """Return the sources, the strongest first: arguments, environment, files."""
         cls._refuse_unknown_variables()
         files = InitSettingsSource(settings_cls, cls._read_files())
         sources = (init_settings, env_settings, files)
@@ -124,7 +123,7 @@ class SourcedSettings(BaseSettings):
 
     @classmethod
     def _refuse_unknown_variables(cls) -> None:
-        """Raise ValueError for an unknown variable: a misspelt variable would have no effect."""
+        """Raise ValueError for an unknown variable, because a misspelt one would be ignored."""
         prefix, known = cls.variable(""), cls.known_variables()
         for name in os.environ:
             if (
@@ -157,7 +156,7 @@ class SourcedSettings(BaseSettings):
                 values[name] = _parse(f"the file of {variable}", text)
             else:
                 values[name] = text.split() if is_list else text
-            # A list without keys would leave the service open.
+            # An empty list of keys would open the service to everyone.
             if not values[name]:
                 raise ValueError(f"the file of {variable} is empty")
         return values
@@ -183,14 +182,14 @@ def _parse(name: str, text: str) -> Any:
 
 @contextmanager
 def settings_errors() -> Iterator[None]:
-    """Replace errors of settings by a single line that names each wrong setting."""
+    """Turn errors of settings into one line that names each wrong setting."""
     try:
         yield
     except ValidationError as error:
         raise InputValueError(f"settings: {'; '.join(map(_detail, error.errors()))}") from error
     except RecursionError as error:
         raise InputValueError("settings: a value is nested too deep") from error
-    except SettingsError as error:  # raised for a variable that is not JSON
+    except SettingsError as error:  # a variable is not JSON
         found = _QUOTED.search(str(error))
         reason = f"{found[1]}: {_JSON}" if found else str(error)
         raise InputValueError(f"settings: {reason}") from error

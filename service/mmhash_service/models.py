@@ -1,4 +1,4 @@
-"""The models of the setting `models`, read at the start and again on a reload."""
+"""The models of the setting `models`, loaded at the start and again on a reload."""
 
 import logging
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ logger = logging.getLogger(__name__)
 
 
 class ModelError(MMHashError):
-    """A model of the settings cannot be read."""
+    """A model of the settings cannot be loaded."""
 
 
 class Models:
-    """The models by name; a reload replaces each as a whole."""
+    """The models by name. A reload replaces each as a whole."""
 
     def __init__(self, sources: Mapping[str, ModelSource]) -> None:
-        """Read the models; raise ModelError for the first that cannot be read."""
+        """Load the models, or raise ModelError for the first that fails."""
         self._models = {name: _load(name, source) for name, source in sources.items()}
 
     def count_as_loaded(self) -> None:
@@ -43,28 +43,28 @@ class Models:
         return self._models.get(name)
 
     def find(self, name: str) -> "Model":
-        """Return the model with this name; raise the problem `unknown-model` if there is none."""
+        """Return the model with this name, or raise the problem `unknown-model`."""
         model = self.get(name)
         if model is None:
             raise Problem("unknown-model", reason=unknown_name(name, self._models, "model"))
         return model
 
     def reload(self, sources: Mapping[str, ModelSource]) -> None:
-        """Read all models again; keep a model that cannot be read. Run this in a thread."""
+        """Load all models again, and keep the old one where that fails. Run this in a thread."""
         for name in self._models.keys() - sources.keys():
             del self._models[name]
-            logger.info("model %s is removed", name)
+            logger.info("removed the model %s", name)
         for name, source in sources.items():
             try:
                 self._models[name] = _load(name, source)
             except ModelError as error:
-                logger.error("%s; the model that was read before stays", error)  # noqa: TRY400
+                logger.error("%s: the old model stays in use", error)  # noqa: TRY400
             else:
-                logger.info("model %s is read again", name)
+                logger.info("reloaded the model %s", name)
 
 
 def _declare(name: str) -> None:
-    """Create a model's series: increase() needs the 0 before a first failure."""
+    """Create a model's series: increase() sees the first failure only after a 0."""
     for result in ("loaded", "failed"):
         metrics.MODEL_LOADS.labels(name, result)
 

@@ -1,4 +1,4 @@
-"""What all requests of an application share."""
+"""What the requests of an application share."""
 
 from typing import Protocol, Self, cast
 
@@ -16,7 +16,7 @@ from mmhash_service.settings import Settings
 
 
 class Application(Protocol):
-    """An ASGI application that has its resources in its state."""
+    """An ASGI application with its resources in its state."""
 
     state: State
 
@@ -28,9 +28,9 @@ class Resources:
     """The resources of the service; the gateway adds its workers."""
 
     def __init__(self, settings: Settings, models: Models | None = None) -> None:
-        """Create the resources; read the models if they are not given."""
+        """Create the resources; load the models unless they are given."""
         self.models = Models(settings.models) if models is None else models
-        # A reload replaces these, so a request reads them once.
+        # A request reads this only once, because a reload replaces it.
         self.settings = settings
         self.limits = Limits(settings)
         self.work = ThreadPool(settings.work_timeout_s)
@@ -66,6 +66,6 @@ class Resources:
         await self.memo.close()
 
     def stop_threads(self) -> None:
-        """Start no more jobs in threads."""
+        """Start no more jobs in threads, and cancel those that wait."""
         self.work.stop()
         self.prompts.stop()

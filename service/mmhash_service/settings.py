@@ -25,21 +25,19 @@ from pydantic_settings import SettingsConfigDict
 
 from mmhash_service.base_settings import SourcedSettings
 
-# Larger values are mistakes.
+# A larger value is a mistake.
 _MAX_TIMEOUT_S = 24 * 3600
 
 # sizeof(sun_path) on Linux, including the terminating zero byte.
 _MAX_SOCKET_PATH = 108
 
-# Twice Pillow's MAX_IMAGE_PIXELS: Pillow's limit is global to the process, so no setting can raise
-# it.
+# Twice Pillow's MAX_IMAGE_PIXELS, a limit of the whole process, which no setting can raise.
 _PILLOW_MAX_PIXELS = 178_956_970
 
 _HEX_32_BYTES = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
-# Names under which engines serve models: of a hub, such as Qwen/Qwen2-VL-7B-Instruct, or of a
-# directory.
+# The name by which an engine serves a model: a hub's, such as Qwen/Qwen2-VL-7B-Instruct, or a path.
 ModelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._/:@+-]{1,255}$")]
 HexDigest = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{64}$", to_lower=True)]
 # An address, or the name of a host.
@@ -55,9 +53,9 @@ class ModelSource(BaseModel):
     unchecked: bool = False
     trust_remote_code: bool = False
     model_id: str | None = None
-    """The workers' `--model`, which counts in vLLM's hashes of images: by default `path`."""
+    """The workers' `--model`, a part of vLLM's hashes of images. The default is `path`."""
     max_model_len: Annotated[int, Field(ge=1)] | None = None
-    """The workers' `--max-model-len`: by default what config.json allows."""
+    """The workers' `--max-model-len`. The default is what config.json allows."""
 
     @model_validator(mode="before")
     @classmethod
@@ -95,7 +93,7 @@ class Settings(SourcedSettings):
         default=30.0,
         gt=0,
         le=3600,
-        description="Seconds in which running requests must finish after SIGTERM.",
+        description="How many seconds running requests have to finish after SIGTERM.",
     )
     max_body_bytes: int = Field(
         default=1 << 30,
@@ -106,38 +104,37 @@ class Settings(SourcedSettings):
         default=_PILLOW_MAX_PIXELS,
         ge=1,
         le=_PILLOW_MAX_PIXELS,
-        description="The maximum number of pixels in all frames of an image. The default is the "
-        "highest value.",
+        description="The most pixels that all frames of an image may have together. The default is "
+        "the highest value.",
     )
     decoders: int = Field(
         default=0,
         ge=0,
         le=256,
-        description="Decoder processes for images in each server process. 0 divides "
-        "the cores among the server processes, at most 8 each. One more decoder "
-        "takes only small images.",
+        description="How many decoder processes each server process has. 0 gives each its share of "
+        "the cores, but at most 8. One more decoder takes only small images.",
     )
     work_timeout_s: float = Field(
         default=10.0,
         gt=0,
         le=_MAX_TIMEOUT_S,
-        description="Seconds that a request may spend in a thread or decoder, including the "
-        "wait for it, and seconds for fetching a URL.",
+        description="How many seconds a request may wait for a thread or decoder and use it, and "
+        "how many seconds fetching a URL may take.",
     )
     stall_timeout_s: float = Field(
         default=10.0,
         gt=0,
         le=_MAX_TIMEOUT_S,
         description="A request body has stalled if fewer than 1024 bytes arrive in this many "
-        "seconds. After twice as long, a connection is closed if the client has not "
-        "completed a head or body, or reads no response.",
+        "seconds. A client that does not complete a head or body, or does not read a response, is "
+        "disconnected after twice as long.",
     )
     max_held_bytes: int = Field(
         default=256 << 20,
         ge=1 << 20,
-        description="The maximum number of body bytes in the memory of a process. A streamed "
-        "body counts as 256 KiB, and a JSON body may take up a 16th. Unread long "
-        "responses may take as much again.",
+        description="How many bytes of request bodies a process holds. A streamed body counts as "
+        "256 KiB, and a JSON body may have a 16th. Long responses that clients have not read may "
+        "take as much again.",
     )
     cuda_ipc: bool = Field(
         default=False,
@@ -151,8 +148,8 @@ class Settings(SourcedSettings):
     )
     url_networks: tuple[IPv4Network | IPv6Network, ...] = Field(
         default=(),
-        description="Private networks in which these hosts may have addresses. All other "
-        "addresses must be public.",
+        description="Private networks in which these hosts may have addresses. Other addresses "
+        "must be public.",
     )
     memo_url: SecretStr | None = Field(
         default=None,
@@ -166,13 +163,13 @@ class Settings(SourcedSettings):
     )
     engine_fallback: Literal["nearest-older"] | None = Field(
         default=None,
-        description="How to handle unknown releases of engines: `nearest-older` uses the recipe "
-        "of the newest known older release. If unset, they are refused.",
+        description="How to treat unknown releases of engines: `nearest-older` uses the recipe of "
+        "the newest older release that is known. If unset, they are refused.",
     )
     models: dict[ModelName, ModelSource] = Field(
         default={},
-        description="The models that `/plan` can plan for: name and directory, or an object "
-        "with `path`, `unchecked`, `trust_remote_code`, `model_id` and `max_model_len`.",
+        description="The models that can be planned: name and directory, or an object with `path`, "
+        "`unchecked`, `trust_remote_code`, `model_id` and `max_model_len`.",
     )
     render_version: Literal["0.28.0", "0.30.0", "0.32.0"] = Field(
         default="0.32.0",
@@ -189,18 +186,17 @@ class Settings(SourcedSettings):
     )
     api_key_digests: tuple[HexDigest, ...] = Field(
         default=(),
-        description="BLAKE3 digests of the API keys, in hex. If set, every request needs a key, "
-        "except for probes and web pages.",
+        description="The BLAKE3 digests of the API keys, in hex. If set, every request needs a "
+        "key, except for probes and web pages.",
     )
     metrics_port: int | None = Field(
         default=None,
         ge=1,
         le=65535,
-        description="A second port at the same host that serves only `/metrics`, without an API "
-        "key.",
+        description="A second port at the same host, for `/metrics` only and without an API key.",
     )
 
-    # The arguments that the settings were created with.
+    # What the settings were created with, to load them again.
     _arguments: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     def __init__(self, **arguments: Any) -> None:
@@ -208,12 +204,12 @@ class Settings(SourcedSettings):
         self._arguments = arguments
 
     def read_again(self) -> Self:
-        """Return the settings of the same arguments, and of the environment and files now."""
+        """Load the settings again: the same arguments, but the present environment and files."""
         return type(self)(**self._arguments)
 
     @property
     def max_json_bytes(self) -> int:
-        """The largest JSON body: it is held whole, beside what it is parsed to."""
+        """The largest JSON body, which is held beside the values parsed from it."""
         return self.max_held_bytes // 16
 
     @field_validator("uds")
@@ -272,5 +268,5 @@ class Settings(SourcedSettings):
 
 
 def _is_directory(path: Path) -> bool:
-    """Return True for a directory; an empty path, which would be the current one, is none."""
+    """Return True for a directory. An empty path, which would be the current one, is an error."""
     return path != Path() and path.is_dir()

@@ -114,7 +114,6 @@ def _call() -> RequestContext:
             decoders=state.decoders,
             memo=state.memo,
             fetcher=state.fetcher,
-            space=b"",
         )
 
 

@@ -70,7 +70,7 @@ def test_sighup_reads_the_models_again_and_drops_no_request(folder: Path, proces
         running = service.begin_request()
         change_template(folder)
         service.process.send_signal(signal.SIGHUP)
-        service.log.wait_for("model tiny is read again", int(processes))
+        service.log.wait_for("reloaded the model tiny", int(processes))
         with service.new_client() as client:
             assert len(plan(client)) < len(before)
             wait_for_ready(client)
@@ -99,7 +99,7 @@ def test_a_new_process_has_the_models_of_the_others(folder: Path) -> None:
         change_template(folder)  # without a SIGHUP
         assert plan_by(service, replace_process(service)) == before
         service.process.send_signal(signal.SIGHUP)
-        service.log.wait_for("model tiny is read again", 2)
+        service.log.wait_for("reloaded the model tiny", 2)
         assert len(plan_by(service, replace_process(service))) < len(before)
 
 

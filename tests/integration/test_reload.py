@@ -42,7 +42,7 @@ def status(client: httpx.Client, key: str, tenant: str | None = None, query: str
     return client.post(f"/hash{query}", content=BODY["content"], headers=headers).status_code
 
 
-def reload(service: Service, processes: int, pattern: str = "settings are read again") -> None:
+def reload(service: Service, processes: int, pattern: str = "reloaded the settings") -> None:
     service.process.send_signal(signal.SIGHUP)
     service.log.wait_for(pattern, processes)
 
@@ -99,7 +99,7 @@ def test_a_reload_replaces_keys_tenants_and_secrets_under_load(file: Path, proce
     [
         ("api_key_digests = [", "Invalid value|array"),
         ('api_key_digests = ["zz"]', "api_key_digests.*match pattern"),
-        ("", "only a restart switches API keys on or off"),
+        ("", "api_key_digests"),
     ],
 )
 def test_settings_that_cannot_be_read_again_stay(file: Path, text: str, reason: str) -> None:
@@ -108,7 +108,7 @@ def test_settings_that_cannot_be_read_again_stay(file: Path, text: str, reason: 
         service.new_client(headers={"authorization": f"Bearer {OLD}"}) as client,
     ):
         file.write_text(text)
-        reload(service, 1, f"{reason}.*the settings that were read before stay")
+        reload(service, 1, f"{reason}.*stay in use")
         assert [status(client, key) for key in (OLD, NEW)] == [200, 401]
         assert count(client, "mmhash_reloads_total", result="failed") == 1
         assert "zz" not in service.log.text
@@ -121,5 +121,5 @@ def test_other_settings_need_a_restart(file: Path) -> None:
         service.new_client(headers={"authorization": f"Bearer {OLD}"}) as client,
     ):
         file.write_text("max_body_bytes = 7\n" + file.read_text())
-        reload(service, 1, "only a restart changes these settings: max_body_bytes")
+        reload(service, 1, "restart: max_body_bytes")
         assert client.get("/info").json()["limits"]["max_body_bytes"] == 1 << 30

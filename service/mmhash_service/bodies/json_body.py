@@ -16,14 +16,14 @@ from mmhash_service.limits.capacity import Admission
 from mmhash_service.problems.problem import InvalidPart, Problem
 from mmhash_service.settings import Settings
 
-# Three copies: the body, the strings of its model, and the bytes that they encode.
+# A body is held three times: its text, the strings parsed from it, and the bytes that they encode.
 _COPIES = 3
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
 async def read_json(request: Request, settings: Settings, admission: Admission) -> bytes:
-    """Return the whole body of a request, which must be JSON."""
+    """Read the whole body of a request, which must have the Content-Type of JSON."""
     content_type = request.headers.get("content-type", "")
     if parse_media_type(content_type) != ("application", "json"):
         raise unsupported_type(content_type, "application/json")
@@ -34,7 +34,7 @@ async def read_json(request: Request, settings: Settings, admission: Admission) 
 
 
 class JsonText:
-    """The text of a JSON body, held until the last piece."""
+    """The text of a JSON body, collected piece by piece."""
 
     def __init__(self, settings: Settings, admission: Admission) -> None:
         self._max_bytes = settings.max_json_bytes
@@ -50,21 +50,21 @@ class JsonText:
 
 
 def parse_json(text: bytes | bytearray, model: type[Model]) -> Model:
-    """Parse and validate the text; run this in a thread."""
+    """Parse and validate JSON text. Run this in a thread."""
     refuse_many_values(text)
     try:
         parsed = model.model_validate_json(text)
     except ValidationError as error:
         raise Problem("invalid-json", invalid_members(error, model)) from error
-    # If two members share a name, the parser keeps the last value, but both names remain here.
+    # The parser keeps the last of two members with one name. The text still has both names.
     if count_strings(text) != _count_strings(parsed):
-        part = InvalidPart("the body has an object with two members of one name", pointer="")
+        part = InvalidPart("an object in the body has two members of one name", pointer="")
         raise Problem("invalid-json", [part])
     return parsed
 
 
 def _count_strings(value: Any) -> int:
-    """Return the number of strings in a parsed value, including the names of members."""
+    """Count the strings in a parsed value, including the names of members."""
     if isinstance(value, str):
         return 1
     if isinstance(value, list):

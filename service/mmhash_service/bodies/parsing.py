@@ -1,4 +1,4 @@
-"""Parsers of the text that clients send, each with bounded work."""
+"""Parses text from clients, with a bound on the work."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 MAX_DIMS = 32
 
-# A type and subtype of RFC 6838, and any parameters.
+# A type and a subtype (RFC 6838), then any parameters.
 _MEDIA_TYPE = re.compile(
     r"(?P<name>[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126})[ \t]*(;.*)?",
     re.ASCII | re.IGNORECASE,
@@ -27,19 +27,19 @@ _MEDIA_TYPE = re.compile(
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
-    """Return the shape in a text such as `1,3,224,224`; the empty text means a scalar."""
+    """Return the shape in a text such as `1,3,224,224`. An empty text is a scalar's."""
     if not text:
         return ()
-    # In a longer text, the last part contains commas and so is not a number.
+    # The last part of a longer text contains commas, so it is no number.
     shape = [parse_natural(number) for number in text.split(",", MAX_DIMS)]
     if len(shape) > MAX_DIMS or None in shape:
-        reason = f"{shown(text)} is not a shape: give at most {MAX_DIMS} integers, as 1,3,224,224"
+        reason = f"{shown(text)} is not a shape: give up to {MAX_DIMS} integers, as in 1,3,224,224"
         raise Problem("invalid-tensor", reason=reason)
     return tuple(number for number in shape if number is not None)
 
 
 def parse_dtype(text: str) -> str:
-    """Return `text` if it is the name of a supported dtype."""
+    """Return `text` if it names a supported dtype."""
     if text not in ITEM_SIZE:
         raise Problem("invalid-tensor", reason=unknown_dtype(text))
     return text
@@ -49,13 +49,13 @@ def check_length(dtype: str, shape: Sequence[int], nbytes: int) -> None:
     """Refuse content whose length does not match the tensor."""
     expected = prod(shape) * ITEM_SIZE[dtype]
     if nbytes != expected:
-        reason = f"the content has {nbytes} bytes; the dtype and shape need {expected}"
+        reason = f"the content has {nbytes} bytes, and dtype and shape need {expected}"
         raise Problem("invalid-tensor", reason=reason)
 
 
 @contextmanager
 def refusing_damage() -> Iterator[None]:
-    """Raise a Problem for base64 or a data: URL that cannot be decoded."""
+    """Turn the errors of base64 and data: URLs into problems."""
     try:
         yield
     except (Base64Error, DataUrlError) as error:
@@ -64,7 +64,7 @@ def refusing_damage() -> Iterator[None]:
 
 
 def parse_media_type(text: str) -> tuple[str, str] | None:
-    """Return the type and subtype of a Content-Type, in lower case and without parameters."""
+    """Return type and subtype of a Content-Type in lower case, or None if it is malformed."""
     match = _MEDIA_TYPE.fullmatch(text)
     if match is None:
         return None
@@ -73,14 +73,14 @@ def parse_media_type(text: str) -> tuple[str, str] | None:
 
 
 def unsupported_type(text: str, expected: str) -> Problem:
-    """Return the problem to raise for a Content-Type."""
-    reason = f"the Content-Type is {text[:100]!r}, which is not supported here: send {expected}"
+    """Return the problem of an unexpected Content-Type."""
+    reason = f"the Content-Type is {text[:100]!r}, and this takes {expected}"
     return Problem("unsupported-media-type", reason=reason)
 
 
 def parse_query(parameters: QueryParams, model: type[Model]) -> Model:
-    """Validate the query of a request; refuse repeated parameters."""
-    # Of two values, another parser, such as a gateway's, may use the other.
+    """Validate the query of a request, and refuse repeated parameters."""
+    # A proxy's parser may use the first of two values, and ours the second.
     if len(parameters) != len(parameters.multi_items()):
         seen = [name for name, _ in parameters.multi_items()]
         repeated = [name for name in model.model_fields if seen.count(name) > 1]

@@ -1,4 +1,4 @@
-"""Reads a request body piece by piece, with limits on length and stalls."""
+"""Reads a request body piece by piece, with limits on its length and on stalls."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,19 +14,18 @@ from mmhash_service.telemetry import metrics, tracing
 
 _COMPRESSION_HEADERS = frozenset(name.encode() for name in COMPRESSION_HEADERS)
 
-# A body has stalled if fewer bytes than this arrive within `stall_timeout_s`.
+# A body has stalled if fewer bytes arrive within `stall_timeout_s`.
 MIN_PROGRESS = 1024
 
-# The key of the body's length in the ASGI scope, for the access log.
+# Where the ASGI scope has the body's length, for the access log.
 BODY_BYTES = "mmhash.body_bytes"
 
-# An ASGI extension. Its `receive` is a function that passes a long body to a consumer as it arrives
-# (server/body_sink.py). Shorter bodies arrive as ASGI messages.
+# An ASGI extension for long bodies: `receive` passes the body to a consumer as it arrives
+# (server/body_sink.py). Shorter bodies come as ASGI messages.
 RECEIVE_BODY = "mmhash.receive_body"
 DIRECT_MIN_BYTES = 128 << 10
 
-# An ASGI extension. Its `watch` is a function that takes a callback for when the client
-# disconnects, or None.
+# An ASGI extension: `watch` takes a callback for when the client disconnects, or None to stop.
 WATCH_CLIENT = "mmhash.watch_client"
 
 
@@ -41,12 +40,11 @@ async def read_body(
     take: Callable[[bytes | memoryview], None],
     stall_timeout_s: float,
 ) -> int:
-    """Pass each piece of the body to `take` as it arrives, and return the total length.
+    """Pass each piece of the body to `take` as it arrives, and return the body's length.
 
-    A body beyond the limit is the problem `body-too-large`. The memory of a piece is reused once
-    `take` has returned.
+    A longer body than `limit` is refused. The memory of a piece is reused once `take` has returned.
     """
-    refuse_compressed(request)  # all bodies pass here
+    refuse_compressed(request)  # here, because every body is read here
     if (length := declared_length(request) or 0) > limit:
         raise too_large(limit, length)
     timer = StallTimer(stall_timeout_s)
@@ -66,21 +64,21 @@ async def read_body(
 
 
 def refuse_compressed(request: Request) -> None:
-    """Refuse a body that a gateway or engine might decompress: it would see other bytes."""
+    """Refuse a compressed body: a proxy or engine that decompresses it would see other bytes."""
     for name, value in request.scope["headers"]:
         if name in _COMPRESSION_HEADERS and value.lower() != b"identity":
-            reason = f"{name.decode()} is {shown(value.decode('latin-1'))}"
+            reason = f"{name.decode()} is {shown(value.decode('latin-1'))}: send the body as it is"
             raise Problem("unsupported-encoding", reason=reason)
 
 
 def too_large(limit: int, length: int | None = None) -> Problem:
-    """Return the problem for a body longer than `limit` bytes."""
+    """Return the problem of a body longer than `limit` bytes."""
     sent = "the body is longer" if length is None else f"the body has {length} bytes"
     return Problem("body-too-large", reason=f"{sent}: at most {limit} bytes are accepted")
 
 
 def refuse_many_values(text: bytes | bytearray) -> None:
-    """Refuse JSON text with more values than a parser may read in one call."""
+    """Refuse JSON text with too many values to parse in one call."""
     if has_many_values(text):
         raise Problem("body-too-large", reason="the JSON has too many values")
 
@@ -94,7 +92,7 @@ class _Body:
         self._take = take
 
     def take(self, piece: bytes | memoryview) -> None:
-        """Pass a piece on."""
+        """Count a piece and pass it on."""
         self.length += len(piece)
         if self.length > self._limit:
             raise too_large(self._limit)
@@ -119,7 +117,7 @@ async def _receive_messages(
 
 
 class StallTimer:
-    """Cancel the task if its body stalls. There is one timer per body, not per piece."""
+    """Cancels the task if its body stalls. One timer serves the whole body."""
 
     def __init__(self, seconds: float) -> None:
         self._length = 0
@@ -134,11 +132,11 @@ class StallTimer:
         return self
 
     def count(self, nbytes: int) -> None:
-        """Note that bytes have arrived."""
+        """Count bytes that have arrived."""
         self._length += nbytes
 
     def on_timer(self) -> None:
-        """Cancel the task if its body has made no progress since the timer last ran."""
+        """Cancel the task if too few bytes have arrived since the last time."""
         if self._length - self._last_length < MIN_PROGRESS and self._task is not None:
             self._stalled = True
             self._task.cancel()

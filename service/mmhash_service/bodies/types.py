@@ -24,23 +24,23 @@ PATTERNS = {
     _ENGINE_LIST: "at most 16 engines, as in sglang@0.5.23,vllm",
     _PATH: f"one of {', '.join(PATHS)}",
 }
-"""What each pattern means, for the caller."""
+"""What each pattern asks for, in errors."""
 
 Hex64 = Annotated[str, StringConstraints(pattern=_HEX64)]
 Hex16 = Annotated[str, StringConstraints(pattern=_HEX16)]
 EngineName = Annotated[str, StringConstraints(max_length=64, pattern=_ONE_ENGINE)]
-# At most 16 names, because each is spelled for every item of the body.
+# At most 16, because every item is named for each of them.
 EngineNames = Annotated[str, StringConstraints(max_length=1024, pattern=_ENGINE_LIST)]
 
 RECIPE: Any = Field(
     default=None,
-    description="The release whose recipe was used because the requested release is unknown: the "
-    "setting engine_fallback is on.",
+    description="The older release whose recipe was used, because the requested release is unknown "
+    "and the setting engine_fallback is on.",
 )
 
 
 class RequestModel(BaseModel):
-    """A model that refuses unknown fields: a misspelt field would silently change the result."""
+    """A model that refuses unknown fields, because a misspelt field would be ignored silently."""
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
@@ -49,8 +49,8 @@ RequestPath = Annotated[
     str | None,
     Field(
         pattern=_PATH,
-        description="The path that the request is for, which says how an engine reads it. Without "
-        "it, a request with `messages` is a chat, one with `prompt` a completion, one with `input` "
-        "a Responses request, any other native.",
+        description="The path at which an engine receives the request. If absent, a request with "
+        "`messages` is a chat, one with `prompt` a completion, one with `input` a Responses "
+        "request, and any other one is for `/generate`.",
     ),
 ]

@@ -1,6 +1,6 @@
-"""The places of a request that a model refuses.
+"""Says which parts of a request a model refuses, and why.
 
-A pointer contains only names from the schema: an unknown member is reported at its parent.
+A pointer has only names from the schema, so an unknown member is reported at its parent.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,22 +12,23 @@ from pydantic import BaseModel, ValidationError
 from mmhash_service.bodies.types import PATTERNS
 from mmhash_service.problems.problem import InvalidPart, shown
 
-# More errors would help nobody, and each takes time.
+# Nobody reads more errors, and each takes time.
 MAX_PARTS = 20
 
-# How much of a name that the caller made up is shown.
+# How much of an unknown name is shown.
 _MAX_NAME = 64
 
 _UNKNOWN = "extra_forbidden"
 _MISSING = "missing"
 
-# Types whose message contains only the schema, and types with a message of ours.
+# Our messages for these types of errors. They do not quote the value.
 _REASONS = {
     _MISSING: "is missing",
     "string_unicode": "is not valid Unicode text",
     "too_long": "has more entries than the schema allows",
 }
 
+# How pydantic begins a message, and how ours goes on after the value.
 _ENGLISH = {
     "Input should be": "is not",
     "greater than or equal to": "at least",
@@ -35,7 +36,7 @@ _ENGLISH = {
     "String should have": "does not have",
 }
 
-# What callers write for a name of ours, where the spelling is too different to be recognised.
+# Names that callers use instead of ours, and that no likeness of spelling reveals.
 _OTHER_NAMES = {"token_ids": "input_ids", "prompt_token_ids": "input_ids"}
 
 
@@ -77,7 +78,7 @@ def _reason(entry: Any, known: Iterable[str], kind: str) -> str:
 
 
 def reason_of(entry: Any) -> str:
-    """Return the value of an error of a model, and what the model expects."""
+    """Return the refused value, and what the model expects instead."""
     text = _REASONS.get(entry["type"])
     if text is not None:
         return text
@@ -91,7 +92,7 @@ def reason_of(entry: Any) -> str:
 
 
 def unknown_name(name: str, known: Iterable[str], kind: str) -> str:
-    """Return why a name is refused, and the name that was probably meant, or those there are."""
+    """Say that a name is unknown, and suggest the closest name or list all of them."""
     known = sorted(known)
     close = get_close_matches(name[:_MAX_NAME], known, n=1)
     other = _OTHER_NAMES.get(name)
@@ -99,15 +100,15 @@ def unknown_name(name: str, known: Iterable[str], kind: str) -> str:
     unknown = f"there is no {kind} {name[:_MAX_NAME]!r}"
     if meant is not None:
         return f"{unknown}: did you mean {meant!r}?"
-    if kind == "member":  # those of inner objects are among the known
+    if kind == "member":  # `known` also has members of inner objects
         return unknown
     if kind == "parameter":
-        return f"{unknown}: leave it out, this call takes only {', '.join(known) or 'a body'}"
-    return f"{unknown}: take one of {', '.join(known)}" if known else f"{unknown}, nor any other"
+        return f"{unknown}: this call takes only {', '.join(known) or 'a body'}"
+    return f"{unknown}: choose from {', '.join(known)}" if known else f"{unknown}: there is none"
 
 
 def _steps(entry: Any, names: frozenset[str]) -> Iterator[str | int]:
-    """Yield the steps of a place, without branches of unions and without unknown members."""
+    """Yield the steps to a place, without branches of unions and unknown members."""
     place = entry["loc"][:-1] if entry["type"] == _UNKNOWN else entry["loc"]
     return (step for step in place if isinstance(step, int) or step in names)
 

@@ -1,4 +1,4 @@
-"""`POST /annotate`: a request for an engine, with the hashes of its media."""
+"""`POST /annotate`: inserts the hashes of a request's media."""
 
 from typing import Any
 
@@ -34,12 +34,12 @@ class AnnotateQuery(Query):
     """The query of `POST /annotate`."""
 
     engine: EngineName = Field(
-        description="The engine that receives the request, and its release if it is not the newest."
+        description="The engine that gets the request, and its release unless it is the newest."
     )
     path: RequestPath = None
 
     def of_items(self) -> HashQuery:
-        """Return the query of `POST /hash` that hashes the same items."""
+        """Return the query of `POST /hash` that gives the same keys."""
         return HashQuery(
             algorithm=self.algorithm,
             of=self.of,
@@ -49,7 +49,7 @@ class AnnotateQuery(Query):
 
 
 class AnnotateAnswer(BaseModel):
-    """The request with hashes inserted, and the item of each hash, in the same order."""
+    """The request with hashes, and the item of each hash in the same order."""
 
     request: dict[str, Any]
     items: list[Item]
@@ -64,7 +64,7 @@ _OPENAPI = {
 
 @router.post("/annotate", openapi_extra=_OPENAPI, response_model=AnnotateAnswer)
 async def annotate_request(request: Request) -> Response:
-    """Add a hash to each image, video and audio for which the engine takes one."""
+    """Insert the hash of each image, video and audio clip for which the engine takes one."""
     query = parse_query(request.query_params, AnnotateQuery)
     resources = Resources.of(request)
     with resources.limits.admit() as admission:

@@ -1,4 +1,4 @@
-"""`POST /blocks`: the keys of a prompt's blocks in an engine's cache, and their event ids."""
+"""`POST /blocks`: the names of a prompt's blocks in an engine's cache and in its KV events."""
 
 from typing import Annotated
 
@@ -36,7 +36,7 @@ class BlocksBody(RequestModel, BlockFields):
 
 
 class BlocksAnswer(BaseModel):
-    """The key of each block in hex, as the engine's cache has it, and its id in KV events."""
+    """The key of each block in the engine's cache, in hex, and its id in KV events."""
 
     blocks: list[str]
     event_ids: list[int]
@@ -47,7 +47,7 @@ class BlocksAnswer(BaseModel):
     "/blocks", openapi_extra=json_body(BlocksBody, examples.BLOCKS), response_model=BlocksAnswer
 )
 async def blocks(request: Request) -> Response:
-    """Return the key of each block of the prompt, bound to all blocks before it."""
+    """Return the key of each block of a prompt. It depends on all blocks before."""
     resources = Resources.of(request)
     with resources.limits.admit() as admission:
         text = await read_json(request, resources.settings, admission)

@@ -1,4 +1,4 @@
-"""The body types of `POST /hash`: the table behind bodies, multipart parts and OpenAPI."""
+"""The Content-Types of `POST /hash`: one table for bodies, parts of forms and OpenAPI."""
 
 from collections.abc import Callable
 from functools import partial
@@ -27,7 +27,7 @@ _BINARY = {"type": "string", "format": "binary"}
 class BodyType(NamedTuple):
     """A Content-Type that `POST /hash` accepts."""
 
-    # Takes the whole Content-Type, and the name of a part or None.
+    # Called with the whole Content-Type, and the name of the part, if it is one.
     open: Callable[[RequestContext, str, str | None], Reader]
     schema: dict[str, Any] = _BINARY
     may_be_part: bool = True
@@ -35,7 +35,7 @@ class BodyType(NamedTuple):
 
 
 def find_body_type(content_type: str) -> BodyType:
-    """Return the table's entry for a Content-Type."""
+    """Return the entry for a Content-Type."""
     main, sub = parse_media_type(content_type) or ("", "")
     body_type = BODY_TYPES.get(f"{main}/{sub}") or BODY_TYPES.get(f"{main}/*")
     if body_type is None:
@@ -50,12 +50,12 @@ def open_body(
     query: HashQuery,
     length: int | None,
 ) -> Reader:
-    """Return the reader for a whole body; `length` is its Content-Length, if any."""
+    """Return the reader for a whole body. `length` is its Content-Length, if it has one."""
     if query.dtype is None and query.shape is None:
         return body_type.open(context, content_type, None)
     if not body_type.may_be_tensor:
         reason = (
-            f"with dtype and shape the Content-Type is application/octet-stream, not"
+            f"dtype and shape need the Content-Type application/octet-stream, not"
             f" {shown(content_type)}"
         )
         raise Problem("invalid-tensor", reason=reason)
@@ -65,7 +65,7 @@ def open_body(
 def _open_part(context: RequestContext, content_type: str, name: str) -> Reader:
     body_type = find_body_type(content_type)
     if not body_type.may_be_part:
-        raise unsupported_type(content_type, "a body of its own for it")
+        raise unsupported_type(content_type, "it only as a body of its own, not in a form")
     return body_type.open(context, content_type, name)
 
 
@@ -76,7 +76,7 @@ def _open_bytes(context: RequestContext, content_type: str, name: str | None) ->
 
 def _refuse_decoding(context: RequestContext, content_type: str) -> None:
     if context.pixels:
-        reason = f"with of=pixels the Content-Type must be image/*, not {shown(content_type)}"
+        reason = f"of=pixels needs the Content-Type image/*, not {shown(content_type)}"
         raise Problem("invalid-query", reason=reason)
 
 
@@ -84,7 +84,7 @@ def _open_tensor(context: RequestContext, query: HashQuery, length: int | None) 
     _refuse_decoding(context, "application/octet-stream")
     if query.dtype is None or query.shape is None:
         given = f"shape={query.shape!r}" if query.dtype is None else f"dtype={query.dtype!r}"
-        reason = f"a tensor needs both dtype and shape: there is only {given[:100]}"
+        reason = f"a tensor needs both dtype and shape, and the query has only {given[:100]}"
         raise Problem("invalid-tensor", reason=reason)
     dtype, shape = parse_dtype(query.dtype), parse_shape(query.shape)
     if length is not None:

@@ -1,6 +1,6 @@
 """`GET /openapi.json` and `GET /docs`.
 
-Both are generated at the first request: generating them would slow down every start.
+Both are generated at the first request, because that would slow down every start.
 """
 
 import json
@@ -16,7 +16,7 @@ from mmhash_service.endpoints.page import serve_content
 
 
 def routes_of(app: FastAPI) -> list[Route]:
-    """Return the routes of the application's own description."""
+    """Return the routes that describe the application."""
 
     def document() -> bytes:
         return json.dumps(app.openapi(), ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,4 +1,4 @@
-"""The page at `/docs`: the OpenAPI document as HTML, without scripts."""
+"""Renders the OpenAPI document as the page `/docs`, without scripts."""
 
 import json
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _HEAD = """<!doctype html>
 
 
 def render(document: dict[str, Any]) -> str:
-    """Return the page of an OpenAPI document."""
+    """Return an OpenAPI document as HTML."""
     calls = [
         (method.upper(), path, call)
         for path, methods in document["paths"].items()

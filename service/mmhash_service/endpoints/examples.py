@@ -1,4 +1,4 @@
-"""Examples of JSON bodies, for OpenAPI and `/docs`; a test sends each of them."""
+"""Examples of JSON bodies for OpenAPI and `/docs`. A test sends each of them."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def _chat(url: str) -> dict[str, Any]:
 
 HASH = {
     "url": {
-        "summary": "An image by its URL; its host must be in the setting url_hosts",
+        "summary": "An image by its URL, whose host must be in the setting url_hosts",
         "value": {"items": [{"kind": "bytes", "url": _URL}]},
     },
     "data": {
@@ -41,7 +41,7 @@ HASH = {
 }
 ANNOTATE = {
     "url": {
-        "summary": "A chat with an image by its URL; its host must be in the setting url_hosts",
+        "summary": "A chat with an image by its URL, whose host must be in the setting url_hosts",
         "value": _chat(_URL),
     },
     "data": {
@@ -51,7 +51,7 @@ ANNOTATE = {
 }
 PAD = {
     "sglang": {
-        "summary": "One item of three placeholders",
+        "summary": "An item with three placeholders",
         "value": {"engine": "sglang", "input_ids": [1, 9, 9, 9, 2], "spans": [_SPAN]},
     }
 }

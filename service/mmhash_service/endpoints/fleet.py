@@ -1,4 +1,4 @@
-"""`POST /route` and `GET /workers`: the workers of a gateway, and their order for a request."""
+"""`POST /route` and `GET /workers`: which worker gets a request, and the state of each worker."""
 
 from typing import Any, Literal
 
@@ -26,7 +26,7 @@ JSON = "application/json"
 
 _ENCODER = Encoder()
 
-# The cost of copying a request into the response, and of checking a request without a plan.
+# How fast a request is copied into the response, and checked if it has no plan.
 _BYTES_PER_US = 2000
 
 
@@ -39,7 +39,7 @@ class RouteQuery(BaseModel):
 
 
 class PlanSize(BaseModel):
-    """The size of a prompt as its engine will see it."""
+    """The size of a prompt as the engine will see it."""
 
     tokens: int
     blocks: int
@@ -50,21 +50,21 @@ class RoutedWorker(BaseModel):
 
     url: str
     matched_tokens: int = Field(
-        description="How many leading tokens of the prompt the worker has cached."
+        description="How many tokens at the start of the prompt the worker has cached."
     )
     expected_tokens: int | None = Field(
         default=None,
-        description="How many further tokens the worker is expected to hold, because"
-        " running requests need them or because events cannot name them. Absent if none.",
+        description="How many more tokens the worker probably has: running requests compute them, "
+        "or its events cannot name them. Absent if none.",
     )
-    load: float = Field(description="The tokens that the worker must compute for other requests.")
+    load: float = Field(description="How many tokens the worker must compute for other requests.")
     score: float
 
 
 class RouteAnswer(BaseModel):
     """The response of `POST /route`."""
 
-    request: dict[str, Any] = Field(description="The request with the hashes of its media.")
+    request: dict[str, Any] = Field(description="The request as the first worker gets it.")
     plan: PlanSize | None = Field(description="Null if the prompt cannot be planned.")
     workers: list[RoutedWorker] = Field(
         description="The workers that may get the request, best first."
@@ -77,44 +77,44 @@ class WorkerState(BaseModel):
     url: str
     engine: str | None = Field(description="The engine and release that requests are planned for.")
     lacking: dict[str, str] = Field(
-        description="What neither the settings nor the server says: the member of the worker "
-        "setting to give, and why the server does not say it."
+        description="What is unknown about the worker: the member of the worker setting that would "
+        "say it, and why the server does not."
     )
     release: str | None = Field(description="The engine and release that the server reports.")
     names: Literal["unknown", "right", "wrong"] = Field(
-        description="Whether the KV events list the blocks that are planned for this worker. "
-        "`wrong` means that no lookup finds anything: the log says why."
+        description="Whether the KV events name blocks as plans for this worker do. With `wrong`, "
+        "no lookup finds anything, and the log says why."
     )
     plugin: list[str] | None = Field(
-        description="What mmhash's plugin does in this SGLang: `keys` name its media, `guard`, "
-        "`features`, and `tenants` if it has their secrets. Null without the plugin."
+        description="What mmhash's plugin does in this SGLang: `keys`, `guard`, `features`, and "
+        "`tenants` if it has their secrets. Null without the plugin."
     )
     healthy: bool
     models: list[str] = Field(description="The models listed at /v1/models; empty if unknown.")
     mismatched: bool = Field(
-        description="True if the worker shares no model with any other worker, and so only "
-        "gets requests for its own models."
+        description="True if the worker shares no model with any other worker. It only gets "
+        "requests for its own models."
     )
-    requests: int = Field(description="The running requests that this process has sent.")
-    load: float = Field(description="The tokens that the worker must compute, by estimate.")
+    requests: int = Field(description="How many requests of this process the worker is answering.")
+    load: float = Field(description="How many tokens the worker must compute, by estimate.")
     last_how: str | None = Field(
-        description="How this process routed its last prompt to the worker: `planned`, or why the "
-        "prompt had no plan."
+        description="How the worker's last prompt from this process was routed: `planned`, or why "
+        "it had no plan."
     )
-    connected: bool = Field(description="True if KV events are being received.")
-    blocks: int = Field(description="The cached blocks, by the KV events.")
+    connected: bool = Field(description="True if KV events arrive.")
+    blocks: int = Field(description="How many blocks are cached, by the KV events.")
     block_size: int = Field(
-        description="The tokens per block, by the KV events; 0 before the first event."
+        description="How many tokens a block has, by the KV events. 0 before the first event."
     )
     expected_blocks: int = Field(
-        description="Blocks of requests sent to the worker that were not cached there, until a "
-        "second after these requests end. `blocks` does not include them."
+        description="How many blocks the worker is computing, until a second after their requests "
+        "end. `blocks` does not include them."
     )
-    events: int = Field(description="The KV events received.")
-    gaps: int = Field(description="The gaps in the numbers of event batches.")
-    replays: int = Field(description="The replays requested.")
+    events: int = Field(description="How many KV events have arrived.")
+    gaps: int = Field(description="How many gaps the numbers of event batches had.")
+    replays: int = Field(description="How many replays were requested.")
     drops: int = Field(description="How often all blocks were dropped because events were lost.")
-    lag_s: float = Field(description="Seconds from an event's own time to its arrival.")
+    lag_s: float = Field(description="How many seconds after its own time the last event arrived.")
 
 
 class WorkersAnswer(BaseModel):
@@ -129,13 +129,13 @@ _OPENAPI = {"parameters": query_parameters(RouteQuery), **json_body(None)}
 
 @router.post("/route", openapi_extra=_OPENAPI, response_model=RouteAnswer)
 async def route(request: Request) -> Response:
-    """Return the request as its best worker would get it, and the workers, best first."""
+    """Return a request as its worker would get it, and all its workers, the best first."""
     query = parse_query(request.query_params, RouteQuery)
     resources = GatewayResources.of(request)
     with resources.limits.admit() as admission:
         text = await read_json(request, resources.settings, admission)
         routed = await read_request(text, JSON, query.path, resources.work, is_prompt=True)
-        _ = routed.document  # a body that is not JSON is refused
+        _ = routed.document  # refuses a body that is not JSON
         routing = Routing(resources, request, routed, admission, is_counted=False)
         decision = await routing.decide()
         body = routed.text if decision.best is None else decision.prepared.body
@@ -158,7 +158,7 @@ async def workers(request: Request) -> Response:
 
 
 def _state(worker: Worker, stats: WorkerStats | None, mismatched: frozenset[str]) -> dict[str, Any]:
-    """Return a worker's state; without KV events, its counts are 0."""
+    """Return a worker's state. Without KV events, their counts are 0."""
     return WorkerState(
         url=worker.url,
         engine=worker.engine and worker.engine.name,

@@ -21,10 +21,10 @@ router = APIRouter()
 
 _NO_QUERY = HashQuery()
 
-# The cost of describing an item, and of naming it for an engine.
+# How long it takes to describe an item, or to name it for an engine.
 _NAME_US = 10
 
-# The handler itself parses the query and the body; FastAPI sees neither.
+# The handler parses query and body itself, so FastAPI does not know them.
 _OPENAPI = {
     "parameters": [*query_parameters(HashQuery), TENANT_PARAMETER],
     "requestBody": {
@@ -40,7 +40,7 @@ _OPENAPI = {
 
 @router.post("/hash", openapi_extra=_OPENAPI, response_model=HashAnswer)
 async def hash_body(request: Request) -> Response:
-    """Hash the body: plain bytes, a tensor's elements, an image's pixels, or many items."""
+    """Return the key of each item in the body."""
     start = perf_counter()
     query = _parse_query(request)
     content_type = request.headers.get("content-type", "")
@@ -69,7 +69,7 @@ def _describe(context: RequestContext, items: list[HashedItem], start: float) ->
 
 
 def _parse_query(request: Request) -> HashQuery:
-    """Parse the query. FastAPI would take as long for this as a small request takes in all."""
+    """Parse the query. FastAPI would take as long as the rest of a small request."""
     if not request.scope["query_string"]:
         return _NO_QUERY
     return parse_query(request.query_params, HashQuery)

@@ -5,20 +5,20 @@ from starlette.types import Receive, Scope, Send
 
 from mmhash_service.limits.capacity import Limits
 
-# Only the number of connections limits shorter responses. For a longer response, the transport
-# holds at most two pieces.
+# Shorter responses do not count: the number of connections limits them. Of a longer response, the
+# transport holds at most two pieces.
 _PIECE = 256 << 10
 
 
 class LongResponse(Response):
-    """A JSON response, which is sent piece by piece if it is long."""
+    """A JSON response. A long one is sent piece by piece."""
 
     def __init__(self, payload: bytes | str, limits: Limits) -> None:
         super().__init__(payload, media_type="application/json")
         self._limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response; pass on each piece once the client has read the previous one."""
+        """Send the response: each piece once the client has read the one before."""
         if len(self.body) <= _PIECE:
             await super().__call__(scope, receive, send)
             return

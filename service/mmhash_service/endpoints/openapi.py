@@ -24,7 +24,7 @@ class ProblemError(BaseModel):
 
 
 class OpenAIError(BaseModel):
-    """The same problem in the form that OpenAI's clients read."""
+    """The problem in the form that OpenAI's clients read."""
 
     message: str
     type: Literal["invalid_request_error", "server_error"]
@@ -39,11 +39,11 @@ class ProblemAnswer(BaseModel):
     status: int
     detail: str
     reason: str | None = Field(
-        default=None, description="What was sent and what is expected, in all of the places."
+        default=None, description="What was sent and what is expected, for every invalid part."
     )
     error: OpenAIError
     errors: list[ProblemError] | None = Field(
-        default=None, description="The invalid parts of the body or the query."
+        default=None, description="The invalid parts of the body, the query or the form."
     )
 
 
@@ -56,7 +56,7 @@ def json_schema(model: type[BaseModel]) -> dict[str, str]:
 def json_body(
     model: type[BaseModel] | None, examples: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the OpenAPI of a request whose body is the model as JSON; None means any object."""
+    """Return the OpenAPI of a request with this model as its JSON body, or any object if None."""
     content: dict[str, Any] = {
         "schema": {"type": "object"} if model is None else json_schema(model)
     }
@@ -66,7 +66,7 @@ def json_body(
 
 
 def query_parameters(model: type[BaseModel]) -> list[dict[str, Any]]:
-    """Return the OpenAPI parameters for a query with the fields of the model."""
+    """Return the OpenAPI parameters of a query with the model's fields."""
     model_schema = model.model_json_schema()
     required = model_schema.get("required", [])
     return [
@@ -76,7 +76,7 @@ def query_parameters(model: type[BaseModel]) -> list[dict[str, Any]]:
 
 
 def describe_bodies(app: FastAPI) -> None:
-    """Add the schemas of the bodies to the OpenAPI document of `app`."""
+    """Add the bodies' schemas to the OpenAPI document of `app`."""
     default_openapi = app.openapi
 
     def openapi() -> dict[str, Any]:

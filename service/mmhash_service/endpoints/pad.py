@@ -1,4 +1,4 @@
-"""`POST /pad`: token ids with an engine's pad values in place of placeholders."""
+"""`POST /pad`: replaces placeholders by an engine's pad values."""
 
 from typing import Annotated
 
@@ -38,7 +38,7 @@ class PadAnswer(BaseModel):
 
 @router.post("/pad", openapi_extra=json_body(PadBody, examples.PAD), response_model=PadAnswer)
 async def pad(request: Request) -> Response:
-    """Fill each span of placeholders with the values of the engine's prefix cache."""
+    """Fill each span of placeholders with the values that the engine's prefix cache has."""
     resources = Resources.of(request)
     with resources.limits.admit() as admission:
         text = await read_json(request, resources.settings, admission)
@@ -53,7 +53,7 @@ def _pad(text: bytes, settings: Settings) -> str:
     length = len(body.input_ids)
     for number, span in enumerate(body.spans):
         if span.end > length:
-            reason = f"{span.end} is past the input_ids: end is exclusive, so at most {length}"
+            reason = f"{span.end} is beyond the {length} input_ids: end is exclusive"
             raise Problem(
                 "refused-by-engine", [InvalidPart(reason, pointer=f"/spans/{number}/end")]
             )

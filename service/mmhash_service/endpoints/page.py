@@ -12,7 +12,7 @@ import mmhash
 
 _FOLDER = Path(__file__).parents[1] / "page"
 
-# Not by mimetypes: a system-wide table may have another type for JavaScript.
+# mimetypes reads a table of the system, which may have another type for JavaScript.
 _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -21,7 +21,7 @@ _TYPES = {
 }
 
 _HEADERS = {
-    # The name or content of a dropped file can neither run as a script nor be sent elsewhere.
+    # Neither the name nor the content of a dropped file can run as a script or leave for elsewhere.
     "Content-Security-Policy": "; ".join(
         (
             "default-src 'none'",
@@ -37,7 +37,7 @@ _HEADERS = {
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    # Cached, but revalidated each time: files of two versions are never mixed.
+    # Revalidate cached files each time, so that files of two versions are never mixed.
     "Cache-Control": "no-cache",
 }
 
@@ -50,13 +50,13 @@ FILES = {"/": _FOLDER / "index.html", **_FLEET, **_ASSETS}
 """The files of the service's pages, by URL path."""
 
 GATEWAY_FILES = _FLEET | _ASSETS
-"""The files of the gateway's page; its other paths belong to the workers."""
+"""The files of the gateway's page. The gateway's other paths belong to the workers."""
 
 _PAGES = {"Keys": "./", "Fleet": "fleet", "API": "docs"}
 
 
 def render(path: Path, links: dict[str, str]) -> bytes:
-    """Return a file; fill in the version and the links of a page."""
+    """Return a file, with version and links filled in if it is a page."""
     content = path.read_bytes()
     if path.suffix != ".html":
         return content
@@ -72,7 +72,7 @@ def _anchor(name: str, url: str, *, is_current: bool) -> str:
 
 
 def serve_content(content: bytes, media_type: str) -> Callable[[Request], Awaitable[Response]]:
-    """Return the handler of a file, which answers 304 if the client has cached the file."""
+    """Return the handler of a file. It answers 304 if the client has the file."""
     etag = f'"{blake3(content).hexdigest(length=16)}"'
     headers = {**_HEADERS, "ETag": etag}
 
@@ -85,7 +85,7 @@ def serve_content(content: bytes, media_type: str) -> Callable[[Request], Awaita
 
 
 def _routes(files: dict[str, Path], links: dict[str, str]) -> list[BaseRoute]:
-    # Unlike FastAPI's routes, Starlette's answer HEAD and do not appear in OpenAPI.
+    # Starlette's routes answer HEAD and stay out of OpenAPI, unlike FastAPI's.
     return [
         Route(url, serve_content(render(path, links), _TYPES[path.suffix]))
         for url, path in files.items()

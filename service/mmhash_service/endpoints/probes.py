@@ -37,7 +37,7 @@ class Health(BaseModel):
 
 
 class Version(BaseModel):
-    """The versions of mmhash, of the spec of its keys, and of Python."""
+    """The versions of mmhash, the spec of its keys, and Python."""
 
     mmhash: str
     spec: int
@@ -53,21 +53,21 @@ class Info(BaseModel):
     devices: list[str]
     engines: dict[str, list[str]]
     in_place: list[str]
-    models: list[str] = Field(description="The models that /plan knows.")
-    memo: str = Field(description="The store of the memo: the scheme of its URL, or memory.")
+    models: list[str] = Field(description="The models that can be planned.")
+    memo: str = Field(description="The scheme of the memo's URL, or memory.")
 
 
 @router.head("/live", include_in_schema=False)
 @router.get("/live")
 async def live() -> Health:
-    """Respond while the process runs; if there is no response, restart it."""
+    """Answer as long as the process runs. If it does not answer, restart it."""
     return Health(status="ok")
 
 
 @router.head("/ready", include_in_schema=False)
 @router.get("/ready")
 async def ready(request: Request) -> Health:
-    """Respond if the server accepts requests and every backend passes its self-test."""
+    """Answer 200 if the server accepts requests and every device passes its self-test."""
     resources = Resources.of(request)
     if resources.limits.draining:
         raise Problem("draining")
@@ -83,13 +83,13 @@ async def ready(request: Request) -> Health:
 @router.head("/health", include_in_schema=False)
 @router.get("/health")
 async def health() -> Health:
-    """Respond while the process runs."""
+    """Answer as long as the process runs."""
     return Health(status="ok")
 
 
 @router.get("/version")
 async def version() -> Version:
-    """Return the versions of mmhash, of the spec of its keys, and of Python."""
+    """Return the versions of mmhash, the spec of its keys, and Python."""
     return Version(mmhash=mmhash.__version__, spec=SPEC_VERSION, python=platform.python_version())
 
 
@@ -110,7 +110,7 @@ async def info(request: Request) -> Info:
 
 
 def _in_place(request: Request, settings: Settings) -> list[str]:
-    """Return the kinds of handles that this connection may send."""
+    """Return which handles this connection may send."""
     if not on_unix_socket(request):
         return []
     return ["shm", "cuda_ipc"] if settings.cuda_ipc else ["shm"]
@@ -123,6 +123,6 @@ def _in_place(request: Request, settings: Settings) -> list[str]:
 )
 async def metrics() -> Response:
     """Return the metrics in the Prometheus text format."""
-    # In a thread: this reads a file per process, and /proc.
+    # In a thread, because it reads /proc and a file of each process.
     text, content_type = await to_thread.run_sync(exposition)
     return Response(text, media_type=content_type)

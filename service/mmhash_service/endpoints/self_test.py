@@ -1,4 +1,4 @@
-"""The self-test of the hash backends, and the devices that they run on."""
+"""The devices that hash, and their self-test."""
 
 import ctypes
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from mmhash.digest import Algorithm
 from mmhash.errors import DeviceError
 from mmhash_service.settings import Settings
 
-# Three chunks plus one byte of the input that BLAKE3's own test vectors use.
+# Three chunks and a byte of the input of BLAKE3's own test vectors.
 _CONTENT = bytes(i % 251 for i in range(3 * 1024 + 1))
 _KNOWN_DIGESTS: dict[Algorithm, str] = {
     "blake3": "7124b49501012f81cc7f11ca069ec9226cecb8a2c850cfe644e327d22d3e1cd3",
@@ -21,12 +21,12 @@ _KNOWN_DIGESTS: dict[Algorithm, str] = {
 
 
 def devices(settings: Settings) -> list[str]:
-    """Return the devices that items may be on: GPUs only with the setting cuda_ipc."""
+    """Return the devices: the CPU, and the GPUs if the setting cuda_ipc is on."""
     return ["cpu", *(f"cuda:{index}" for index in _gpus(settings))]
 
 
 def self_test(settings: Settings) -> bool:
-    """Return True if each backend computes the known digests."""
+    """Return True if each device computes the known digests."""
     return all(
         digest == expected
         for algorithm, expected in _KNOWN_DIGESTS.items()
@@ -53,7 +53,7 @@ def _gpus(settings: Settings) -> list[int]:
 
 @cache
 def _pinned_content(index: int) -> int:
-    """Copy the content to pinned memory without torch; return its address on the GPU."""
+    """Copy the content to pinned memory, without torch, and return its address on the GPU."""
     device_state = device_of(index)
     with device_state.context():
         host, device = device_state.driver.allocate_pinned(len(_CONTENT))

@@ -9,7 +9,7 @@ from mmhash_service.problems.problem import InvalidPart, Problem
 
 
 class Span(RequestModel):
-    """The range of an item's placeholders, excluding `end`, and the item's key or hash."""
+    """The range of an item's placeholders, without `end`, and the item's key or hash."""
 
     start: Natural
     end: Natural
@@ -18,7 +18,7 @@ class Span(RequestModel):
 
 
 def item_spans(spans: list[Span]) -> list[engine.Span]:
-    """Return the spans of a request's body in the form that the engines' modules take."""
+    """Return the spans as the engines' modules take them."""
     return [_item_span(number, span) for number, span in enumerate(spans)]
 
 

@@ -33,7 +33,7 @@ from mmhash_service.settings import Settings
 TENANT_HEADER = "X-Mmhash-Tenant"
 _TENANT_HEADER = TENANT_HEADER.lower().encode()
 
-# Long enough for a request that waits for its engine.
+# A request may wait this long for its engine before the engine checks its tags.
 TAG_TTL_S = 600
 
 TENANT_PARAMETER = {"name": TENANT_HEADER, "in": "header", "schema": {"type": "string"}}
@@ -48,14 +48,14 @@ class Tenant(NamedTuple):
 
 
 class Signer(NamedTuple):
-    """Signs keys for one engine and one tenant with the newest secret."""
+    """Signs keys for one engine and one tenant, with the newest secret."""
 
     engine: str
     tenant: str | None
     secret: bytes
 
     def tag(self, key: Digest) -> str:
-        """Return a tag that is valid from now for TAG_TTL_S."""
+        """Return a tag that is valid for TAG_TTL_S from now."""
         expires = int(time.time()) + TAG_TTL_S
         return sign_tag(
             key, engine=self.engine, tenant=self.tenant, expires=expires, secrets=[self.secret]
@@ -64,13 +64,13 @@ class Signer(NamedTuple):
 
 def resolve_tenant(request: Request, settings: Settings) -> Tenant | None:
     """Return the tenant that the request names, or None."""
-    # There is at most one header: the middleware refuses duplicates.
+    # The middleware refuses duplicates, so there is at most one.
     name = header_of(request.scope["headers"], _TENANT_HEADER)
     if name is None:
         return None
     secret = settings.tenants.get(name)
     if secret is None:
-        raise Problem("unknown-tenant", reason=f"there is no tenant {shown(name)}")
+        raise Problem("unknown-tenant", reason=f"no tenant is named {shown(name)}")
     return Tenant(name, bytes.fromhex(secret.get_secret_value()))
 
 
@@ -79,7 +79,7 @@ def build_signer(settings: Settings, engines: tuple[str, ...], tenant: Tenant | 
     if not settings.tag_secrets:
         raise Problem("sign-off")
     if len(engines) != 1:
-        reason = f"with sign, engines must name exactly one engine, not {len(engines)}"
+        reason = f"a tag is for one engine, but engines names {len(engines)}"
         raise Problem("invalid-query", reason=reason)
     secret = bytes.fromhex(settings.tag_secrets[0].get_secret_value())
     return Signer(engines[0], tenant.name if tenant else None, secret)
@@ -87,7 +87,7 @@ def build_signer(settings: Settings, engines: tuple[str, ...], tenant: Tenant | 
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """The options of a request, and the resources of the application that answers it."""
+    """The options of a request, and the resources of its application."""
 
     algorithm: Algorithm
     pixels: bool
@@ -101,15 +101,18 @@ class RequestContext:
     decoders: DecoderPool
     memo: Memo
     fetcher: Fetcher
-    # The namespace of the request's memo entries: empty, or the secret of its tenant.
-    space: bytes
-    # True on the Unix socket, whose callers may refer to this host's memory.
+    # True on the Unix socket: its callers may refer to this host's memory.
     is_local: bool = False
 
     @property
     def tenant_secret(self) -> bytes | None:
         """The secret behind every key of the request, if it names a tenant."""
         return self.tenant.secret if self.tenant else None
+
+    @property
+    def space(self) -> bytes:
+        """The namespace of the request's entries in the memo."""
+        return self.tenant_secret or b""
 
     def item(  # noqa: PLR0917  (in the order of an item's fields)
         self,
@@ -124,17 +127,17 @@ class RequestContext:
         orientation: int = 1,
         memo: MemoStatus | None = None,
     ) -> HashedItem:
-        """Return the item with the digest, and its key."""
+        """Return the item with this digest, and compute its key."""
         key = frame(kind, dtype, shape, digest, extra, tenant=self.tenant_secret)
         return HashedItem(name, kind, dtype, shape, nbytes, digest, key, orientation, memo)
 
     def describe(self, item: HashedItem, options: str = "") -> dict[str, Any]:
-        """Return the item for a response, with its names and tag under these options."""
+        """Return the item for a response, with the names and the tag that these options give it."""
         names = names_of(item, self.engines, options)
         return describe(item, names, self.tag(item, options))
 
     def tag(self, item: HashedItem, options: str = "") -> str | None:
-        """Return the item's tag for the engine of the request, if the request asks for one."""
+        """Return the item's tag for the request's engine, if the request asks for tags."""
         if self.signer is None:
             return None
         (engine,) = self.engines
@@ -142,7 +145,7 @@ class RequestContext:
 
 
 def on_unix_socket(request: Request) -> bool:
-    """Return True if the request came over a Unix socket: its server is a path without a port."""
+    """Return True if the request came over a Unix socket, whose address has no port."""
     server = request.scope.get("server")
     return server is not None and server[1] is None
 
@@ -151,7 +154,7 @@ def build_context(
     resources: Resources, request: Request, query: HashQuery, admission: Admission
 ) -> RequestContext:
     """Build the context of a request from its query and headers."""
-    # Take all of one request's values from the same settings: a reload replaces them at any time.
+    # Read the settings once: a reload may replace them between two reads.
     settings = resources.settings
     tenant = resolve_tenant(request, settings)
     engines = parse_engines(query.engines, settings.engine_fallback)
@@ -170,5 +173,4 @@ def build_context(
         memo=resources.memo,
         fetcher=resources.fetcher,
         is_local=on_unix_socket(request),
-        space=tenant.secret if tenant is not None else b"",
     )

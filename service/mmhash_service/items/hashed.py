@@ -18,27 +18,27 @@ from mmhash_service.telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
-# How many unknown releases are logged. Clients choose the names, so only the first are.
+# Unknown releases that have been logged. Clients choose the names, so their number is limited.
 _logged: set[str] = set()
 _MAX_LOGGED = 100
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedEngine:
-    """An engine as the request names it, and the known release whose recipe applies."""
+    """An engine as a request names it, and the known release whose recipe applies."""
 
     name: str
     engine: Engine
     version: str
-    # The recipe, such as vllm@0.33.0, if the release is not known.
+    # The release that stands in for an unknown one, such as vllm@0.33.0.
     recipe: str | None
 
     def name_item(self, key: Digest, options: str = "", orientation: int = 1) -> Digest:
-        """Return the key with which the engine names an item under these options."""
+        """Return the key by which the engine names an item under these options."""
         return self.engine.name_item(key, self.version, options=options, orientation=orientation)
 
     def request_fields(self, key: Digest, options: str = "", orientation: int = 1) -> RequestFields:
-        """Return the fields that name an item, and `recipe` if another release's was used."""
+        """Return the fields that name an item, and `recipe` if the release is unknown."""
         named = self.name_item(key, options, orientation)
         fields = self.engine.request_fields(named, self.version)
         return fields if self.recipe is None else {**fields, "recipe": self.recipe}
@@ -51,7 +51,7 @@ def parse_engines(
     return tuple(find_engine(name, engine_fallback) for name in text.split(",")) if text else ()
 
 
-@lru_cache(64)  # the gateway asks for the same engines with each request
+@lru_cache(64)  # the gateway looks up the same engines for each request
 def _find(name: str, engine_fallback: Fallback | None) -> RequestedEngine:
     engine, version = find(name, engine_fallback=engine_fallback)
     is_known = name.partition("@")[2] in {"", version}
@@ -59,7 +59,7 @@ def _find(name: str, engine_fallback: Fallback | None) -> RequestedEngine:
 
 
 def find_engine(name: str, engine_fallback: Fallback | None) -> RequestedEngine:
-    """Return the engine and release that `sglang@0.5.23` names, or the fallback."""
+    """Return the engine and release that `sglang@0.5.23` names, or the release to fall back to."""
     try:
         requested = _find(name, engine_fallback)
     except InputError as error:
@@ -69,7 +69,7 @@ def find_engine(name: str, engine_fallback: Fallback | None) -> RequestedEngine:
         if name not in _logged and len(_logged) < _MAX_LOGGED:
             _logged.add(name)
             logger.warning(
-                "%s is not known: the recipe of %s is used instead", name, requested.recipe
+                "%s is unknown, so its keys follow the recipe of %s", name, requested.recipe
             )
     return requested
 
@@ -79,17 +79,17 @@ _FEATURES = {
     "blocks": "computes the block keys",
     "pad": "computes the pad values",
 }
-"""What mmhash does for some engines only, by the attribute that is None for the others."""
+"""What only some engines support, by the attribute of `Engine` that others lack."""
 
 
 def require(engine: Engine, feature: Literal["annotate", "blocks", "pad"]) -> Any:
-    """Return a feature of an engine; one that lacks it is refused."""
+    """Return a feature of an engine, or refuse the request if the engine lacks it."""
     found = getattr(engine, feature)
     if not found:
         having = " or ".join(one.name for one in ENGINES if getattr(one, feature))
         reason = f"mmhash {_FEATURES[feature]} of {having}, not of {engine.name}"
         if feature == "annotate":  # Dynamo runs another engine
-            reason += f": if {engine.name} runs one of these, name that one"
+            reason += f": name the engine that {engine.name} runs"
         raise Problem("refused-by-engine", reason=reason)
     return found
 
@@ -100,7 +100,7 @@ MemoStatus = Literal["hit", "miss"]
 class HashedItem(NamedTuple):
     """What the service knows about an item after hashing it."""
 
-    # The name in the body.
+    # The caller's name for the item.
     name: str | None
     kind: Kind
     dtype: str
@@ -108,7 +108,7 @@ class HashedItem(NamedTuple):
     nbytes: int
     digest: Digest
     key: Digest
-    # From EXIF, for an image hashed by its pixels: its key does not cover the orientation.
+    # The EXIF orientation of an image hashed by its pixels, which its key does not cover.
     orientation: int = 1
     memo: MemoStatus | None = None
 
@@ -116,7 +116,7 @@ class HashedItem(NamedTuple):
 def names_of(
     item: HashedItem, engines: Iterable[RequestedEngine], options: str = ""
 ) -> dict[str, RequestFields]:
-    """Return the fields with which each engine names the item under these options."""
+    """Return the fields by which each engine names the item under these options."""
     return {
         engine.name: engine.request_fields(item.key, options, item.orientation)
         for engine in engines

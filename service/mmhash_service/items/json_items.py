@@ -22,13 +22,16 @@ from mmhash_service.problems.problem import Problem, naming
 
 
 def hash_handle(context: RequestContext, item: JsonItem) -> list[HashedItem]:
-    """Return the items of a handle; run this in a thread."""
+    """Hash the items behind a handle. Run this in a thread."""
     if not context.is_local or (item.cuda_ipc is not None and not context.settings.cuda_ipc):
         raise Problem("in-place-off")
     try:
         with _open(item) as feature:
             if (feature.kind, item.dtype, item.shape) != (item.kind, None, None):
-                reason = f"this handle is for a {feature.kind}, with the dtype and the shape"
+                reason = (
+                    f"the handle holds a {feature.kind}, its dtype and its shape: give this kind,"
+                    " and neither dtype nor shape"
+                )
                 raise Problem("invalid-handle", reason=reason)
             return [
                 context.item(
@@ -48,7 +51,7 @@ def hash_handle(context: RequestContext, item: JsonItem) -> list[HashedItem]:
 def _open(item: JsonItem) -> SharedTensor | IpcTensor:
     if item.shm is not None:
         return SharedTensor.open(item.shm)
-    return IpcTensor.open(item.cuda_ipc, device="producer")  # the self-test uses every device
+    return IpcTensor.open(item.cuda_ipc, device="producer")
 
 
 def _parts(item: JsonItem, feature: Any) -> list[tuple[str | None, Any]]:
@@ -61,19 +64,19 @@ def _parts(item: JsonItem, feature: Any) -> list[tuple[str | None, Any]]:
     return [(item.part_name(number), part) for number, part in enumerate(parts)]
 
 
-# What a data: URL of a file begins with.
+# How data: URLs of media files begin.
 _MEDIA = ("data:image/", "data:video/", "data:audio/")
 
 
 class Encoded(NamedTuple):
-    """An image whose pixels are not hashed yet."""
+    """An image that must still be decoded."""
 
     body: memoryview
     digest: Digest
 
 
 class RemoteItem(NamedTuple):
-    """An item whose content is not fetched yet."""
+    """An item that must still be fetched."""
 
     url: str
 
@@ -82,14 +85,14 @@ _Result = list[HashedItem] | Encoded | RemoteItem
 
 
 class JsonReader(JsonText):
-    """A reader of the JSON body of `POST /hash`, which is held and then hashed."""
+    """A reader of the JSON body of `POST /hash`, which is hashed once it is complete."""
 
     def __init__(self, context: RequestContext) -> None:
         super().__init__(context.settings, context.admission)
         self._context = context
 
     async def finish(self) -> list[HashedItem]:
-        """Return the items; a bundle has several."""
+        """Return the items in order, those of a bundle one after another."""
         items, results = await self._context.work.run(self._begin)
         hashed = await _finish(self._context, items, results)
         return [item for bundle in hashed for item in bundle]
@@ -104,7 +107,7 @@ async def _finish(
     items: list[JsonItem],
     results: list[_Result],
 ) -> list[list[HashedItem]]:
-    """Decode images and fetch URLs, a few at a time, to replace the intermediate results."""
+    """Decode images and fetch URLs, a few at a time, and return the items of each entry."""
 
     async def finish(index: int, pending: Encoded | RemoteItem) -> None:
         item = items[index]
@@ -126,8 +129,8 @@ async def _finish(
 
 
 def hash_inline(context: RequestContext, items: list[JsonItem]) -> list[_Result]:
-    """Hash all items except images by their pixels and items at URLs; run this in a thread."""
-    # Count before hashing: a thousand bundles of a thousand items would exhaust time and memory.
+    """Hash what needs neither a decoder nor a fetch. Run this in a thread."""
+    # Count first: hashing a thousand bundles of a thousand items would exhaust time and memory.
     context.admission.count_items(sum(map(_count_items, items)))
     results = []
     for number, item in enumerate(items):
@@ -137,14 +140,14 @@ def hash_inline(context: RequestContext, items: list[JsonItem]) -> list[_Result]
 
 
 def _path_of(number: int, item: JsonItem) -> Path:
-    """Return the place of an item's content in the body, or of the item."""
+    """Return the place of an item's content in the body, or of the item itself."""
     if item.data is not None:
         return ("items", number, "data")
     return ("items", number, "url") if item.url is not None else ("items", number)
 
 
 def _count_items(item: JsonItem) -> int:
-    """Return how many items this one stands for in the body; an empty bundle counts as one."""
+    """Return how many items an entry of the body stands for. An empty bundle counts as one."""
     if isinstance(item.counts, int):
         return max(1, item.counts)
     return max(1, len(item.counts or ()), len(item.grids or ()))
@@ -161,7 +164,8 @@ def _hash_item(context: RequestContext, item: JsonItem) -> _Result:
     given = [name for name in contents if getattr(item, name) is not None]
     if len(given) != 1:
         reason = (
-            f"an item must have one of {', '.join(contents)}, not {' and '.join(given) or 'none'}"
+            f"an item needs exactly one of {', '.join(contents)}, and this has"
+            f" {' and '.join(given) or 'none'}"
         )
         raise Problem("invalid-json", reason=reason)
     if item.shm is not None or item.cuda_ipc is not None:
@@ -173,15 +177,15 @@ def _hash_item(context: RequestContext, item: JsonItem) -> _Result:
 
 
 def _check_fields(item: JsonItem) -> None:
-    """Refuse an item that has another kind's fields, or lacks its own."""
+    """Refuse a tensor without dtype or shape, and other kinds with fields of a tensor."""
     is_tensor = item.kind == "tensor"
     if (item.dtype is not None) != is_tensor or (item.shape is not None) != is_tensor:
-        reason = (
-            f"a tensor must have a dtype and a shape, other kinds not: this is of kind {item.kind}"
-        )
+        is_lacking = "a tensor needs both dtype and shape"
+        is_other = f"dtype and shape are for tensors, and this item is of kind {item.kind}"
+        reason = is_lacking if is_tensor else is_other
         raise Problem("invalid-tensor", reason=reason)
     if not is_tensor and (item.grids is not None or item.counts is not None):
-        reason = f"only a tensor may have grids or counts: this item is of kind {item.kind}"
+        reason = f"grids and counts are for tensors, and this item is of kind {item.kind}"
         raise Problem("invalid-tensor", reason=reason)
 
 

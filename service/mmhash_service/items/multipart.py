@@ -1,4 +1,4 @@
-"""Multipart/form-data bodies: each part is read like a body of its own Content-Type."""
+"""Reads multipart/form-data: each part like a body with the part's Content-Type."""
 
 import logging
 from collections.abc import Callable
@@ -13,20 +13,20 @@ from mmhash_service.limits.threads import end_turn
 from mmhash_service.problems.problem import Problem, naming, shown
 
 OpenPart = Callable[[str, str], Reader]
-"""Returns the reader for a part with this Content-Type and name."""
+"""Returns the reader for a part, given its Content-Type and name."""
 
-# The package logs the client's bytes.
+# The package would log the client's bytes.
 logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
 
 _MAX_CONTENT_TYPE = 1024
 _DEFAULT_CONTENT_TYPE = "application/octet-stream"
 
-# Encodings that leave the content unchanged. With any other, different bytes would be hashed.
+# Encodings that leave the content unchanged. Any other would hash bytes that the client never had.
 _IDENTITY_ENCODINGS = frozenset({b"binary", b"8bit", b"7bit"})
 
 
 class MultipartReader:
-    """A reader that passes each part to a reader of its own, one at a time."""
+    """Passes each part to a reader of its own."""
 
     def __init__(self, context: RequestContext, content_type: str, open_part: OpenPart) -> None:
         self._count_items = context.admission.count_items
@@ -49,12 +49,11 @@ class MultipartReader:
         )
 
     def take(self, piece: bytes | memoryview, /) -> None:
-        """Parse the next piece, which may hold many parts or a fraction of one."""
+        """Parse the next piece, which may hold many parts or less than one."""
         content = bytes(piece)
         if not self._has_begun:
-            # The parser skips leading line breaks and, if they arrive in one piece with it, any
-            # text before a boundary. How the body is cut into pieces must not matter, so the parser
-            # first gets a boundary.
+            # The parser skips leading line breaks, and with them any text before the first boundary
+            # that arrives in the same piece. Without them, the cut into pieces does not matter.
             content = content.lstrip(b"\r\n")
             self._has_begun = bool(content)
         try:
@@ -87,19 +86,19 @@ class MultipartReader:
     def _end_header(self) -> None:
         name = self._field.lower()
         if name in self._headers:
-            reason = f"a part repeats {shown(name.decode('latin-1'))}"
+            reason = f"a part has the header {shown(name.decode('latin-1'))} twice"
             raise Problem("duplicate-header", reason=reason)
         self._headers[name] = self._value
         self._field = self._value = b""
 
     def _end_headers(self) -> None:
         if not _is_unencoded(self._headers):
-            reason = "a part has a Content-Encoding or a Transfer-Encoding that changes bytes"
+            reason = "a part has an encoding that changes its bytes: send it unencoded"
             raise Problem("unsupported-encoding", reason=reason)
         kind, options = parse_options_header(self._headers.get(b"content-disposition", b""))
         name = options.get(b"filename") or options.get(b"name")
         if kind != b"form-data" or name is None:
-            reason = 'a part has no Content-Disposition such as form-data; name="photo"'
+            reason = 'a part lacks a Content-Disposition such as form-data; name="photo"'
             raise Problem("damaged-multipart", reason=reason)
         content_type = self._headers.get(b"content-type", b"").decode("latin-1")
         part_name = name.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""A streaming reader of .npy files: an array has the same key as in Python."""
+"""Reads .npy files as they arrive. The array has the same key as in Python."""
 
 from io import BytesIO
 
@@ -11,7 +11,7 @@ from mmhash_service.items.hashed import HashedItem
 from mmhash_service.items.readers import StreamReader
 from mmhash_service.problems.problem import Problem
 
-# numpy pads headers to 64 bytes. Only arrays of records, which have no key, need longer headers.
+# Only arrays of records need longer headers, and these have no key.
 _MAX_HEADER = 1024
 
 _MAGIC = np.lib.format.MAGIC_PREFIX
@@ -24,7 +24,7 @@ _VERSIONS = {
 
 
 class NpyReader:
-    """A reader of an array: first its header, then its elements."""
+    """Reads an array: the header, then the elements."""
 
     def __init__(self, context: RequestContext, name: str | None) -> None:
         self._context, self._name = context, name
@@ -32,7 +32,7 @@ class NpyReader:
         self._elements: StreamReader | None = None
 
     def take(self, piece: bytes | memoryview, /) -> None:
-        """Collect the header, then hash the elements."""
+        """Collect the header until it is complete, then hash the elements."""
         if self._elements is None:
             before = len(self._header)
             self._header += piece[: _MAX_HEADER - before]
@@ -52,14 +52,14 @@ class NpyReader:
 
 
 def header_length(start: bytearray) -> int | None:
-    """Return the length of the header with its prefix, or None if `start` is too short to tell."""
+    """Return the length of prefix and header, or None if `start` is too short to tell."""
     if start[: len(_MAGIC)] != _MAGIC[: len(start)]:
         raise _invalid(f"begins with {bytes(start[:6])!r}, not {_MAGIC!r}")
     version, rest = bytes(start[6:8]), start[8:]
     if len(version) < 2:
         return None
     if version not in _VERSIONS:
-        raise _invalid("has another version than 1.0 and 2.0")
+        raise _invalid(f"has version {version[0]}.{version[1]}, and only 1.0 and 2.0 are supported")
     size, _ = _VERSIONS[version]
     if len(rest) < size:
         return None
@@ -70,19 +70,19 @@ def header_length(start: bytearray) -> int | None:
 
 
 def parse_header(header: bytearray) -> tuple[str, tuple[int, ...]]:
-    """Return the dtype and shape of an array whose elements are stored the way keys need them."""
+    """Return dtype and shape; refuse arrays whose bytes are not in the order that keys need."""
     _, parse = _VERSIONS[bytes(header[6:8])]
     try:
         shape, is_fortran, dtype = parse(BytesIO(header[8:]), max_header_size=_MAX_HEADER)
-    except Exception as error:  # numpy lets the errors of its parts through: TokenError, …
+    except Exception as error:  # numpy raises errors of its parser too, such as TokenError
         raise _invalid("has a header that numpy cannot read") from error
     if dtype.name not in ITEM_SIZE or dtype.byteorder == ">":
         kind = f"{dtype.name} ({dtype.str[:32]})"
-        raise _invalid(f"has elements of {kind}, which have no key: convert them, as to float32")
+        raise _invalid(f"has elements of {kind}, which have no key: convert them, say to float32")
     if is_fortran:
         raise _invalid("is in Fortran order: save np.ascontiguousarray(array)")
     if len(shape) > MAX_DIMS or not all(type(size) is int and size >= 0 for size in shape):
-        raise _invalid("has a shape that no array has")
+        raise _invalid(f"has an impossible shape, or more than {MAX_DIMS} dimensions")
     return dtype.name, shape
 
 

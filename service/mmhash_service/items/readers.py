@@ -1,4 +1,4 @@
-"""Readers: turn a body, or part of a body, into items while it arrives."""
+"""Readers turn a body, or a part of one, into items while it arrives."""
 
 from collections.abc import Callable
 from io import BytesIO
@@ -18,17 +18,16 @@ from mmhash_service.items.schema import JsonItem
 from mmhash_service.memo.entries import Pixels
 from mmhash_service.problems.problem import Problem
 
-# BLAKE3 is fastest if each piece begins and ends at a multiple of a power of two of chunks, which
-# pieces from a socket do not.
+# BLAKE3 is fastest on pieces that begin and end at a multiple of this. Pieces from a socket do not.
 _ALIGNMENT = 64 * 1024
 
 
 class AlignedHasher:
-    """A hasher that is fed whole groups of chunks, and buffers the remainder."""
+    """A hasher that buffers what exceeds a multiple of _ALIGNMENT."""
 
     def __init__(self, algorithm: Algorithm) -> None:
         self._algorithm = algorithm
-        # Not `mmhash.Hasher`: it accepts any data, and finding out what each piece is takes time.
+        # `mmhash.Hasher` accepts anything, and takes time to find out what each piece is.
         self._state = ALGORITHM_SPECS[algorithm].new_state(1)
         self._remainder = bytearray()
         self.length = 0
@@ -51,14 +50,14 @@ class AlignedHasher:
         self._remainder += view[aligned:]
 
     def digest(self) -> Digest:
-        """Return the digest of all pieces; there must be no update after it."""
+        """Return the digest of all pieces. Call this last."""
         if self._remainder:
             self._state.update(self._remainder)
         return Digest(self._algorithm, self._state.digest())
 
 
 Take = Callable[[bytes | memoryview], None]
-"""Processes the next piece, quickly; its memory is reused afterwards."""
+"""Processes the next piece, whose memory is reused afterwards. This must be quick."""
 
 
 class Reader(Protocol):
@@ -66,20 +65,20 @@ class Reader(Protocol):
 
     @property
     def take(self) -> Take:
-        """Process the next piece, quickly; its memory is reused afterwards."""
+        """Process the next piece."""
 
     async def finish(self) -> list[HashedItem]:
         """Return the items, after the last piece."""
 
 
 def refuse_empty(nbytes: int) -> None:
-    """Refuse an image or clip without bytes: all missing files would share a key."""
+    """Refuse an empty image or clip: all missing files would share one key."""
     if not nbytes:
-        raise Problem("damaged-media", reason="the content is empty: perhaps its file is missing")
+        raise Problem("damaged-media", reason="the content is empty: does the file exist?")
 
 
 class StreamReader:
-    """A reader of plain bytes or a tensor's elements, which are hashed and not held."""
+    """Hashes plain bytes or a tensor's elements as they arrive, without holding them."""
 
     def __init__(
         self,
@@ -108,17 +107,17 @@ class StreamReader:
 
 
 class PixelsReader:
-    """A reader of an encoded image, held until its end, then decoded or found in the memo."""
+    """Holds an encoded image until it is complete, then decodes it or finds it in the memo."""
 
     def __init__(self, context: RequestContext, name: str | None) -> None:
         self._context, self._name = context, name
         self._file = BytesIO()
         self._hasher = AlignedHasher("blake3")
-        # The digest of the file, with which the memo finds the decoded content; set by `finish`.
+        # The digest of the file, by which the memo finds the pixels. `finish` sets it.
         self.encoded: Digest
 
     def take(self, piece: bytes | memoryview, /) -> None:
-        """Store and hash the next piece here: handing it to a thread would take longer."""
+        """Store and hash the next piece. Handing it to a thread would take longer."""
         self._context.admission.hold(len(piece))
         self._file.write(piece)
         self._hasher.update(piece)
@@ -127,21 +126,21 @@ class PixelsReader:
         """Return the only item."""
         self.encoded = self._hasher.digest()
         refuse_empty(self._hasher.length)
-        # Not getbuffer(): since 3.13, Python complains if a file is collected before its view.
-        body = memoryview(self._file.getvalue())  # no copy
+        # getvalue() does not copy. Python complains if a file is collected before its getbuffer().
+        body = memoryview(self._file.getvalue())
         return [await hash_pixels(self._context, self._name, body, self.encoded)]
 
 
 async def hash_pixels(
     context: RequestContext, name: str | None, body: memoryview, encoded: Digest
 ) -> HashedItem:
-    """Return the item of an encoded image, by its pixels; `encoded` is the digest of `body`."""
+    """Hash an image by its pixels. `encoded` is the digest of its file, `body`."""
 
     async def decode() -> Pixels:
         return await context.decoders.decode(body, context.algorithm)
 
     pixels, status = await context.memo.pixels(context.space, context.algorithm, encoded, decode)
-    # not within decode(), whose errors other requests for the same image get too
+    # Outside decode(): requests that share a decode share its errors, but not this limit.
     if status == "miss":
         context.admission.count_decoded(pixels.nbytes, len(body))
     return _pixels_item(context, name, pixels, status)
@@ -150,7 +149,7 @@ async def hash_pixels(
 async def recall_pixels(
     context: RequestContext, name: str | None, encoded: Digest
 ) -> HashedItem | None:
-    """Return the item of the image whose file has this digest, if the memo has its pixels."""
+    """Return the item of an image by the digest of its file, if the memo has its pixels."""
     pixels = await context.memo.known_pixels(context.space, context.algorithm, encoded)
     return pixels and _pixels_item(context, name, pixels, "hit")
 
@@ -168,7 +167,7 @@ def _pixels_item(
 def hash_tensor(
     context: RequestContext, item: JsonItem, dtype: str, shape: tuple[int, ...], content: bytearray
 ) -> list[HashedItem]:
-    """Return the items of a tensor; run this in a thread."""
+    """Hash a tensor, or the items of a bundle. Run this in a thread."""
     check_length(dtype, shape, len(content))
     if item.grids is None and item.counts is None:
         digest = hash_bytes(memoryview(content), context.algorithm)
@@ -199,7 +198,7 @@ def _split(
 
 
 class _Rows:
-    """A stand-in for an array that returns its slices, since numpy lacks some of our dtypes."""
+    """Stands in for an array in `split` and returns slices: numpy lacks some of our dtypes."""
 
     def __init__(self, count: int) -> None:
         self.shape = (count,)

@@ -1,4 +1,4 @@
-"""Safetensors bodies: one item per tensor, hashed on arrival and never held.
+"""Reads safetensors: each tensor is an item, hashed on arrival and never held.
 
 The header is validated first, by the rules of the safetensors package.
 """
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from mmhash import Digest
 
 MAX_HEADER = 1 << 20
-# A header is parsed on the event loop. In a thread, parsing would need a body that pauses, or a
-# buffer for what follows, because `take` cannot wait. Up to twice as many tensors as are accepted
-# are parsed, so that too many of them get the right problem.
+# `take` cannot wait for a thread, so it parses the header on the event loop, and these limits bound
+# the work. They admit twice as many tensors as a body may have, so that a few tensors too many are
+# refused as such and not as a damaged header.
 _MAX_BRACKETS = 3 * 2 * MAX_ITEMS
 _MAX_COMMAS = 10 * 2 * MAX_ITEMS
 
-# The cost of framing the digest of one tensor.
+# How long framing the digest of one tensor takes.
 _FRAME_US = 10
 
 _Natural = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
@@ -62,7 +62,7 @@ class Tensor(NamedTuple):
 
 
 class SafetensorsReader:
-    """A reader of a safetensors file: first its header, then one tensor after another."""
+    """Reads a safetensors file: the header, then one tensor after another."""
 
     def __init__(self, context: RequestContext) -> None:
         self._context = context
@@ -88,7 +88,7 @@ class SafetensorsReader:
             raise _damaged("the body ends within its header")
         if len(self._digests) != len(self._tensors):
             name = self._tensors[len(self._digests)].name
-            raise _damaged(f"the body ends before the tensor {shown(name)} does")
+            raise _damaged(f"the body ends within the tensor {shown(name)}")
         cost_us = _FRAME_US * len(self._tensors)
         return await self._context.work.run_sized(cost_us, self._items, self._tensors)
 
@@ -106,18 +106,18 @@ class SafetensorsReader:
             if self._header_length is None:
                 self._header_length = int.from_bytes(self._header, "little")
                 if not 2 <= self._header_length <= MAX_HEADER:
-                    reason = f"the first 8 bytes say a header of {self._header_length} bytes"
+                    reason = f"by its first 8 bytes, the header has {self._header_length} bytes"
                     raise _damaged(f"{reason}, not 2 to {MAX_HEADER}")
                 self._header.clear()
             else:
                 self._tensors = parse_header(bytes(self._header))
-                # The body, or the part of a form, already counts as one item.
+                # The body, or this part of a form, already counts as one.
                 self._context.admission.count_items(max(0, len(self._tensors) - 1))
                 self._begin_tensor(self._tensors)
         return piece[count:]
 
     def _begin_tensor(self, tensors: list[Tensor]) -> None:
-        """Begin the next tensor that has bytes; the empty tensors before it share a digest."""
+        """Begin the next tensor that has bytes. Empty tensors before it share a digest."""
         self._hasher = AlignedHasher(self._context.algorithm)
         while len(self._digests) < len(tensors):
             self._missing = tensors[len(self._digests)].nbytes
@@ -128,7 +128,7 @@ class SafetensorsReader:
     def _take_tensors(self, tensors: list[Tensor], piece: memoryview) -> None:
         while piece:
             if len(self._digests) == len(tensors):
-                raise _damaged("the body goes on after the last tensor")
+                raise _damaged("the body continues after the last tensor")
             part, piece = piece[: self._missing], piece[self._missing :]
             self._hasher.update(part)
             self._missing -= len(part)
@@ -140,20 +140,20 @@ class SafetensorsReader:
 def parse_header(header: bytes) -> list[Tensor]:
     """Return the tensors in the order of their bytes.
 
-    Each must begin where the previous one ends: no gap, overlap or overflow.
+    Each must begin where the previous tensor ends, without a gap or overlap.
     """
     if (
         not header.startswith(b"{")
         or header.count(b"{") + header.count(b"[") > _MAX_BRACKETS
         or header.count(b",") > _MAX_COMMAS
     ):
-        raise _damaged(f"the header is no object of at most {2 * MAX_ITEMS} tensors")
+        raise _damaged(f"the header is not an object, or has more than {2 * MAX_ITEMS} tensors")
     placed = sorted(_parse_entries(header), key=itemgetter(0))
     end = 0
     for (start, stop), tensor in placed:
         if start != end or stop - start != tensor.nbytes:
-            place = f"the tensor {shown(tensor.name)} is at {start} to {stop}"
-            raise _damaged(f"{place}, not at {end} to {end + tensor.nbytes}")
+            place = f"the tensor {shown(tensor.name)} is placed at {start} to {stop}"
+            raise _damaged(f"{place}, and belongs at {end} to {end + tensor.nbytes}")
         end = stop
     return [tensor for _, tensor in placed]
 
@@ -170,11 +170,10 @@ def _parse_entries(header: bytes) -> list[tuple[tuple[int, int], Tensor]]:
             raise Problem("too-many-items", reason=reason)
         entries = [_ENTRY.decode(text) for text in texts.values()]
     except PARSE_ERRORS as error:
-        raise _damaged("the header does not give each tensor dtype, shape, data_offsets") from error
-    # Of two equal names, the parser keeps the last, and it skips unknown fields: both leave
-    # strings.
+        raise _damaged("a tensor in the header lacks dtype, shape or data_offsets") from error
+    # The parser skips unknown fields, and all but the last of equal names. Their strings remain.
     if count_strings(header) != strings + _STRINGS_OF_ENTRY * len(entries):
-        raise _damaged("the header has two tensors of one name, or a field that is not known")
+        raise _damaged("the header has two tensors of one name, or an unknown field")
     return [
         (entry.data_offsets, _tensor(name, entry))
         for name, entry in zip(texts, entries, strict=True)
@@ -191,11 +190,13 @@ def _tensor(name: str, entry: _Entry) -> Tensor:
         reason = f"the tensor {shown(name)} has the dtype {shown(entry.dtype)}"
         raise Problem("invalid-tensor", reason=f"{reason}: choose one of {', '.join(DTYPES)}")
     if len(shape) > MAX_DIMS:
-        reason = f"the tensor {shown(name)} has {len(shape)} dimensions, not at most {MAX_DIMS}"
+        reason = (
+            f"the tensor {shown(name)} has {len(shape)} dimensions: at most {MAX_DIMS} are accepted"
+        )
         raise Problem("invalid-tensor", reason=reason)
-    if entry.dtype == "F4":  # the header counts elements of 4 bits; torch counts pairs of them
+    if entry.dtype == "F4":  # the header counts elements of 4 bits, torch counts pairs
         if not shape or shape[-1] % 2:
-            raise _damaged(f"the tensor {shown(name)} of F4 has an odd last dimension")
+            raise _damaged(f"the F4 tensor {shown(name)} has an odd last dimension")
         shape = (*shape[:-1], shape[-1] // 2)
     dtype = DTYPES[entry.dtype]
     return Tensor(name, dtype, shape, prod(shape) * ITEM_SIZE[dtype])

@@ -18,7 +18,7 @@ class Query(BaseModel):
     of: Literal["bytes", "pixels"] = "bytes"
     sign: bool = Field(
         default=False,
-        description="Return a tag for each item, valid for the one engine in the query.",
+        description="Return a tag for each item. The query must name one engine.",
     )
 
 
@@ -31,7 +31,7 @@ class HashQuery(Query):
 
 
 class JsonItem(RequestModel):
-    """An item of a JSON body, with its content in one of `data`, `url`, `shm`, `cuda_ipc`."""
+    """An item of a JSON body. Its content is in `data`, `url`, `shm` or `cuda_ipc`."""
 
     kind: Literal["bytes", "tensor", "image"]
     name: Text | None = None
@@ -39,10 +39,10 @@ class JsonItem(RequestModel):
     url: str | None = Field(default=None, description="A data: or http(s): URL of the content.")
     shm: dict[str, Any] | None = Field(
         default=None,
-        description="A handle of mmhash.transport.SharedTensor; only on the Unix socket.",
+        description="A handle of mmhash.transport.SharedTensor, on the Unix socket only.",
     )
     cuda_ipc: dict[str, Any] | None = Field(
-        default=None, description="A handle of mmhash.transport.IpcTensor; only on the Unix socket."
+        default=None, description="A handle of mmhash.transport.IpcTensor, on the Unix socket only."
     )
     dtype: str | None = None
     shape: Annotated[list[Natural], Field(fail_fast=True, max_length=32)] | None = None
@@ -54,7 +54,7 @@ class JsonItem(RequestModel):
         | None
     ) = Field(
         default=None,
-        description="A row for each item of a bundle: the product of its numbers is its length.",
+        description="A row for each item of a bundle. The product of a row is the item's length.",
     )
     counts: Annotated[list[Natural], Field(fail_fast=True)] | Natural | None = Field(
         default=None,
@@ -85,24 +85,24 @@ class Item(BaseModel):
     key: str
     engines: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
-        description="The fields that each engine in the query takes for the key.",
+        description="For each engine in the query, the request fields that carry the key.",
     )
     exif_orientation: int = Field(
         default=1,
-        description="The orientation of an image by its pixels, which its key does not cover, and "
-        "the fields of engines that apply it do.",
+        description="The EXIF orientation of an image hashed by its pixels. The key ignores it; "
+        "engines that rotate images have it in their fields.",
     )
     memo: Literal["hit", "miss"] | None = Field(
-        default=None, description="The result of the memo lookup, if there was one."
+        default=None, description="Whether the memo had the digest, if it was asked."
     )
     tag: str | None = Field(
         default=None,
-        description="A signature for the engine: it proves that this service computed the key.",
+        description="Proves to the engine that this service computed the key.",
     )
 
 
 class HashAnswer(BaseModel):
-    """The items of one body in order, and the time they took."""
+    """The items of a body in order, and the time that they took."""
 
     items: list[Item]
     elapsed_ms: float

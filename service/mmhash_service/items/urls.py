@@ -22,22 +22,22 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Target(Protocol[T_co]):
-    """The result that content is read for."""
+    """What content is read into."""
 
     async def recall(self, fetched: Fetched, /) -> T_co | None:
-        """Return the result for content fetched before, if the memo has all of it."""
+        """Return the result for content of an earlier fetch, if the memo has all of it."""
 
     def take(self, piece: bytes, /) -> None:
         """Process the next piece."""
 
     async def finish(self) -> tuple[T_co, Digest]:
-        """Return the result, and the digest with which the memo finds the content."""
+        """Return the result, and the digest by which the memo finds the content."""
 
 
 async def read_content(
     context: RequestContext, text: str, algorithm: Algorithm, target: Target[T]
 ) -> T:
-    """Return the result for a URL's content, without a download if the content is unchanged."""
+    """Read a URL's content into `target`, or recall the result if the content is unchanged."""
     url = context.fetcher.allowed(text)
     entry = await context.memo.url(context.space, str(url), algorithm)
     recalled = None if entry is None else await target.recall(entry)
@@ -53,7 +53,7 @@ async def read_content(
     return result
 
 
-# No content has the digest of a URL.
+# With this context, no content has the digest of a URL.
 URL_CONTEXT = "mmhash 2026-11-22 url v1"
 
 Take = Callable[[bytes], None]
@@ -63,7 +63,7 @@ Tensor = tuple[str, tuple[int, ...]]
 
 
 async def hash_url(context: RequestContext, item: JsonItem, url: str) -> list[HashedItem]:
-    """Hash the content of an http(s) URL as the item requires."""
+    """Fetch and hash the content of an http(s) URL."""
     with context.admission.reserve() as admission:
         context = replace(context, admission=admission)
         tensor = _tensor(item)
@@ -78,19 +78,19 @@ async def hash_url(context: RequestContext, item: JsonItem, url: str) -> list[Ha
 
 
 async def key_by_url(context: RequestContext, item: JsonItem, url: str) -> list[HashedItem]:
-    """Return the item that a URL stands for, identified by the URL; nothing is fetched."""
+    """Key an item by its URL instead of its content. This fetches nothing."""
     digest = Digest("blake3", blake3(url.encode(), derive_key_context=URL_CONTEXT).digest())
     return [context.item(item.name, "bytes", "", (), 0, digest)]
 
 
 async def read_url(context: RequestContext, url: str, take: Take) -> None:
-    """Pass the pieces of a URL's content to `take`, without looking in the memo."""
+    """Pass each piece of a URL's content to `take`, whatever the memo has."""
     async with context.fetcher.get(context.fetcher.allowed(url), None) as remote:
         await remote.read(take)
 
 
 class _UrlItem:
-    """The item that content at an http(s) URL is read for."""
+    """The target of an item's content."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class _UrlItem:
         self.take = reader.take
 
     async def recall(self, fetched: Fetched, /) -> HashedItem | None:
-        """Return the item that the content had at its last fetch, if the memo still has it."""
+        """Return the item of the last fetch, if the memo still has it."""
         context, item = self._context, self._item
         if item.kind == "image":
             return await recall_pixels(context, item.name, fetched.digest)
@@ -121,7 +121,7 @@ class _UrlItem:
         )
 
     async def finish(self) -> tuple[HashedItem, Digest]:
-        """Return the item, and the digest with which the memo finds the content."""
+        """Return the item, and the digest by which the memo finds the content."""
         (result,) = await self._reader.finish()
         if isinstance(self._reader, PixelsReader):
             return result, self._reader.encoded
@@ -145,12 +145,12 @@ def _tensor(item: JsonItem) -> Tensor | None:
 
 
 def _fits(tensor: Tensor | None, nbytes: int) -> bool:
-    """Return True if content of this length can be the tensor; any can if there is no tensor."""
+    """Return True if the length is that of the tensor, or there is no tensor."""
     return tensor is None or nbytes == prod(tensor[1]) * ITEM_SIZE[tensor[0]]
 
 
 class _BundleReader:
-    """A reader of a bundle, which is held, then split and hashed in a thread."""
+    """Holds a bundle, then splits and hashes it in a thread."""
 
     def __init__(self, context: RequestContext, item: JsonItem, tensor: Tensor) -> None:
         self._context, self._item, self._tensor = context, item, tensor

@@ -1,1 +1,1 @@
-"""The memo: a cache of the digests of decoded images and of fetched URLs."""
+"""The memo: remembers what decoded images and fetched URLs hashed to."""

@@ -59,12 +59,12 @@ class Memo:
         self._names_lock = Lock()  # names are computed in threads
 
     async def open(self) -> None:
-        """Connect to the store."""
+        """Connect to the store, if there is one."""
         if self._store is not None:
             await self._store.open()
 
     async def close(self) -> None:
-        """Close the store."""
+        """Close the store, if there is one."""
         if self._store is not None:
             await self._store.close()
 
@@ -75,19 +75,19 @@ class Memo:
         encoded: Digest,
         decode: Compute[Pixels],
     ) -> tuple[Pixels, CacheStatus]:
-        """Return an image's pixels, given the digest of its file; decode the image on a miss."""
+        """Return an image's pixels by the digest of its file; decode the image on a miss."""
         entry = entries.pixels_entry(space, algorithm, self._max_pixels, encoded)
         return await self._once(entry, decode)
 
     async def known_pixels(
         self, space: bytes, algorithm: Algorithm, encoded: Digest
     ) -> Pixels | None:
-        """Return an image's pixels, given the digest of its file, or None."""
+        """Return an image's pixels by the digest of its file, or None."""
         entry = entries.pixels_entry(space, algorithm, self._max_pixels, encoded)
         return await self._look_up(entry)
 
     async def expansion(self, processor: bytes, question: Question, ask: Compute[bytes]) -> bytes:
-        """Return a processor's answer; ask the processor on a miss."""
+        """Return a processor's answer, and ask the processor on a miss."""
         entry = entries.expansion_entry(processor, question)
         answer, _ = await self._once(entry, ask)
         return answer
@@ -101,7 +101,7 @@ class Memo:
         self._put(entries.url_entry(space, fetched.digest.algorithm, url), fetched)
 
     def header(self, space: bytes, encoded: Digest) -> ImageHeader | None:
-        """Return an image's header, given the digest of its file, or None."""
+        """Return an image's header by the digest of its file, or None."""
         header = self._headers.get((space, encoded.bytes))
         _count_lookup("header", "miss" if header is None else "memory")
         return header
@@ -111,12 +111,12 @@ class Memo:
         self._headers.put((space, encoded.bytes), header)
 
     def engine_name(self, encoded: Digest, naming: Hashable) -> str | None:
-        """Return the engine's name for an image, given the digest of its file, or None."""
+        """Return an engine's own name for an image by the digest of its file, or None."""
         with self._names_lock:
             return self._names.get((encoded.bytes, naming))
 
     def keep_engine_name(self, encoded: Digest, naming: Hashable, name: str) -> None:
-        """Keep the engine's name for an image, in memory only."""
+        """Keep an engine's own name for an image, in memory only."""
         with self._names_lock:
             self._names.put((encoded.bytes, naming), name)
 
@@ -162,7 +162,7 @@ class Memo:
         return running
 
     async def _wait(self, name: bytes, running: "_Running") -> tuple[Any, Source]:
-        """Return the result of a computation; the last waiting request to leave cancels it."""
+        """Wait for a computation. The last request that stops waiting cancels it."""
         running.waiting += 1
         try:
             async with asyncio.timeout(self._timeout_s):

@@ -1,41 +1,44 @@
 """The direct path of a long body from the socket to its consumer, without the queue of ASGI.
 
-On the usual path, uvloop, the parser and uvicorn each copy every piece of a body. Here the socket
-is read into a buffer that fits a core's cache, and each read is consumed at once on the event loop;
-hashing 1 MiB does not block the loop for long. The application calls the function that the scope
-holds for this (`RECEIVE_BODY`). A chunked body is still parsed, which copies it once.
+On the usual path, uvloop, the parser and uvicorn each copy every piece of a body. Here each read
+fills a buffer that fits a core's cache, and the event loop consumes it at once: hashing 1 MiB does
+not block the loop for long. The application calls the function that the scope holds under
+`RECEIVE_BODY`. The parser copies a chunked body once.
 
-Handing each read to another thread was measured. Many threads gain some throughput on idle cores,
-for a quarter to a half more CPU time per byte, and nothing on two cores. More processes use other
-cores, too.
+Reads are not handed to other threads. That gains some throughput on idle cores, at a quarter to a
+half more CPU time per byte, and nothing on two cores. More processes use other cores too.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
+
+from uvicorn.protocols.http.flow_control import FlowControl
+
+if TYPE_CHECKING:
+    from mmhash_service.server.protocol import BoundedProtocol
 
 Consume = Callable[[bytes | memoryview], object]
 """Processes the next piece, whose memory is reused afterwards."""
 
 Count = Callable[[int], None]
-"""Is told the number of bytes as soon as they arrive."""
+"""Counts bytes as they arrive."""
 
-
-# About the size of a core's cache; smaller reads are slower.
+# About a core's cache. Smaller reads are slower.
 READ_BYTES = 1 << 20
 
-# How many reads all bodies together get in one turn of the event loop. uvloop reads a socket up to
-# 32 times in a turn, so many bodies would delay an answer to /health for seconds.
+# How many reads one turn of the event loop serves, for all bodies together. uvloop reads a socket
+# up to 32 times in a turn, so many bodies would delay an answer to /health for seconds.
 _READS_PER_TURN = 8
 
 
 class _Turns:
-    """The bodies that an event loop is receiving, and one buffer for all of them.
+    """The bodies that an event loop is receiving, and the buffer that they share.
 
-    One buffer is enough, because a read is consumed before the next begins. Loops in different
-    threads must not share it, because hashing releases the GIL.
+    Each read is consumed before the next begins. Loops of different threads need buffers of their
+    own, because hashing releases the GIL.
     """
 
     def __init__(self) -> None:
@@ -66,10 +69,10 @@ def _turns_of(loop: asyncio.AbstractEventLoop) -> _Turns:
 
 
 class BodySink:
-    """The consumer of a body that is being received.
+    """The consumer of a body that is arriving.
 
-    An error of the consumer ends `done`. The rest of the body is received and dropped, because the
-    client reads the response only after sending it.
+    An error of the consumer ends `done`. The rest of the body is then read and dropped, because the
+    client reads the response only after it has sent the body.
     """
 
     def __init__(self, consume: Consume, count: Count, loop: asyncio.AbstractEventLoop) -> None:
@@ -83,11 +86,11 @@ class BodySink:
             self._count(nbytes)
 
     def feed(self, piece: bytes | memoryview) -> None:
-        """Process a piece."""
+        """Consume a piece."""
         if not self.done.done():
             try:
                 self._consume(piece)
-            except Exception as error:  # noqa: BLE001  (the task that waits raises it)
+            except Exception as error:  # noqa: BLE001  (`done` raises it)
                 self.done.set_exception(error)
 
     def complete(self) -> None:
@@ -96,48 +99,19 @@ class BodySink:
             self.done.set_result(None)
 
     def fail(self, error: Exception) -> None:
-        """End the wait for a body that will not arrive."""
+        """End a body whose rest will not arrive."""
         if not self.done.done():
             self.done.set_exception(error)
 
 
-class HeadParser(Protocol):
-    """The protocol that parsed the head and gets the connection back."""
-
-    def body_bytes_received(self, piece: memoryview) -> None:
-        """Process a piece; at the end of the body, take the connection back."""
-
-    def eof_received(self) -> bool:
-        """Note that the client sends no more; return True if it still gets a response."""
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """End all requests of the connection."""
-
-    def pause_writing(self) -> None:
-        """Stop responses until the client has read more."""
-
-    def resume_writing(self) -> None:
-        """Continue responses."""
-
-
-class Flow(Protocol):
-    """Controls the reads of a connection."""
-
-    def pause_reading(self) -> None:
-        """Stop reading."""
-
-    def resume_reading(self) -> None:
-        """Continue to read."""
-
-
 class BodyReceiver(asyncio.BufferedProtocol):
-    """The transport's protocol while a body is received; `limit()` bytes may be read at once."""
+    """The transport's protocol while a body arrives. One read takes at most `limit()` bytes."""
 
     def __init__(
         self,
-        connection: HeadParser,
+        connection: "BoundedProtocol",
         limit: Callable[[], int],
-        flow: Flow,
+        flow: FlowControl,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._connection = connection
@@ -157,7 +131,7 @@ class BodyReceiver(asyncio.BufferedProtocol):
         return self._turns.buffer[: self._limit()]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Process what was read, and wait for the next turn."""
+        """Process a read, and wait for the next turn."""
         self._connection.body_bytes_received(self._turns.buffer[:nbytes])
         if not self._has_ended:
             self._flow.pause_reading()
@@ -169,17 +143,17 @@ class BodyReceiver(asyncio.BufferedProtocol):
             self._flow.resume_reading()
 
     def eof_received(self) -> bool:
-        """Pass on to the connection."""
-        return self._connection.eof_received()
+        """Forward to the connection."""
+        return bool(self._connection.eof_received())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Pass on to the connection."""
+        """Forward to the connection."""
         self._connection.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Pass on to the connection."""
+        """Forward to the connection."""
         self._connection.pause_writing()
 
     def resume_writing(self) -> None:
-        """Pass on to the connection."""
+        """Forward to the connection."""
         self._connection.resume_writing()

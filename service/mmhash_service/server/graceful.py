@@ -1,4 +1,4 @@
-"""The uvicorn server of one process: drains, reloads, and answers its supervisor."""
+"""The uvicorn server of one process: drains, reloads, answers its supervisor."""
 
 import asyncio
 import logging
@@ -18,9 +18,9 @@ logger = logging.getLogger(__name__)
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that stops in two steps: refuse new requests, then exit once idle.
+    """A uvicorn server that stops in two steps: it refuses new requests, and exits once idle.
 
-    A process also answers its supervisor's pings, and stops when the supervisor says so or exits.
+    It answers the supervisor's pings, and stops when the supervisor says so or exits.
     """
 
     def __init__(
@@ -34,18 +34,18 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._limits = limits
         self._read_again = reload
-        # True from the signal until the reload starts.
+        # True between the signal and the start of the reload.
         self._must_reload = False
         self._reload: asyncio.Future[None] | None = None
         self._grace_s = grace_s
         self._supervisor = supervisor
-        # The deadline of the running requests once the server drains.
+        # While draining: when the running requests must have finished.
         self._until: float | None = None
         self._close_listener = False
         self._must_log_drain = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to read from the supervisor, then to accept connections."""
+        """Listen to the supervisor, then accept connections."""
         if self._supervisor is not None:
             link = self._supervisor
             link.setblocking(False)
@@ -62,7 +62,7 @@ class Server(uvicorn.Server):
         if not messages:
             asyncio.get_running_loop().remove_reader(link)
             logger.error("the supervisor has exited: this process exits too")
-            # Free the address now, for the next server.
+            # The next server needs the address now.
             self._close_listener = True
             self.drain()
         elif STOP in messages:
@@ -74,24 +74,24 @@ class Server(uvicorn.Server):
                 link.send(PING)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain; on SIGHUP, reload; on a second signal, stop at once."""
+        """Reload on SIGHUP. Drain on any other signal, and stop at once on a second one."""
         if sig == signal.SIGHUP:
             self._must_reload = True
             return
         if self._until is not None:
             super().handle_exit(sig, frame)
-            self._captured_signals.clear()  # or uvicorn raises the signal again
+            self._captured_signals.clear()  # uvicorn would raise the signal again
             return
-        # The other processes accept the connections.
+        # The other processes accept new connections.
         self._close_listener = self._supervisor is not None
         self.drain()
 
     def drain(self) -> None:
-        """Refuse new requests, and exit when the running requests are answered."""
+        """Refuse new requests, and exit once the running ones are answered."""
         if self._until is None:
             self._until = time.monotonic() + self._grace_s
             self._limits.draining = True
-            self._must_log_drain = True  # not here: a signal may interrupt another log line
+            self._must_log_drain = True  # later: a signal may have interrupted another log line
 
     async def on_tick(self, counter: int) -> bool:
         """Return True to exit; uvicorn calls this ten times a second."""
@@ -107,7 +107,7 @@ class Server(uvicorn.Server):
             if self._must_log_drain:
                 self._must_log_drain = False
                 logger.info("draining: %d requests are running", self._limits.calls)
-            # Long responses are sent after their calls have ended.
+            # A long response outlives its call.
             is_idle = self._limits.calls == 0 and self._limits.unread == 0
             self.should_exit |= is_idle or time.monotonic() > self._until
         return await super().on_tick(counter)

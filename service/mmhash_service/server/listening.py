@@ -14,10 +14,9 @@ logger = logging.getLogger(__name__)
 
 _BACKLOG = 2048
 
-# How many unread bytes of a connection the kernel keeps; it takes twice as much for its own
-# records. Without a limit, the buffers grow to net.ipv4.tcp_rmem, count as the container's memory,
-# and have left the processor's cache when they are read. A smaller buffer slows few connections
-# down slightly.
+# How many unread bytes of a connection the kernel keeps, beside as much for its own records.
+# Otherwise the buffers grow to net.ipv4.tcp_rmem: they count as the container's memory, and have
+# left the processor's cache when they are read. Smaller buffers slow a single connection slightly.
 _UNREAD_BYTES = 4 << 20
 
 
@@ -27,7 +26,7 @@ class ListenError(MMHashError):
 
 @contextmanager
 def listening(settings: Settings) -> Iterator[socket.socket]:
-    """Listen on the address of the settings; remove a Unix socket at the end."""
+    """Listen on the address in the settings, and remove a Unix socket at the end."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     with socket.socket(family if settings.uds is None else socket.AF_UNIX) as listener:
         try:
@@ -45,7 +44,7 @@ def listening(settings: Settings) -> Iterator[socket.socket]:
                 f"cannot listen on {address_of(settings)}: {error.strerror or error}. {advice} "
                 "another one with --host, --port or --uds."
             ) from error
-        # Do not delete the socket of another server that has taken the path meanwhile.
+        # Another server may have taken the path by then: its socket must stay.
         inode = settings.uds and settings.uds.stat().st_ino
         try:
             yield listener
@@ -58,10 +57,9 @@ def listening(settings: Settings) -> Iterator[socket.socket]:
 
 @contextmanager
 def reserving(settings: Settings) -> Iterator[socket.socket]:
-    """Hold the port for servers that listen with SO_REUSEPORT, and keep others off it.
+    """Reserve the port for processes that listen with SO_REUSEPORT.
 
-    If another such server already has the port, the two would share it unnoticed. So the port is
-    first bound alone.
+    First bind it alone: another server with SO_REUSEPORT would silently share it.
     """
     with listening(settings) as alone:
         host, port = alone.getsockname()[:2]
@@ -73,7 +71,7 @@ def reserving(settings: Settings) -> Iterator[socket.socket]:
 
 @contextmanager
 def listening_for_metrics(settings: Settings) -> Iterator[list[socket.socket]]:
-    """Listen on the setting `metrics_port`, if it is set."""
+    """Listen on the port `metrics_port`, if the settings have one."""
     if settings.metrics_port is None:
         yield []
         return
@@ -94,13 +92,13 @@ def _bind(settings: Settings, listener: socket.socket) -> None:
             probe.setblocking(False)
             try:
                 probe.connect(str(settings.uds))
-            except ConnectionRefusedError:  # left by a server that was killed, or that is draining
+            except ConnectionRefusedError:  # its server was killed, or is draining
                 settings.uds.unlink(missing_ok=True)
             except BlockingIOError:
-                pass  # a busy server: bind() fails with EADDRINUSE
+                pass  # its server is busy: bind() fails with EADDRINUSE
             except FileNotFoundError:
                 pass  # its server has just removed it
-    # Not chmod(): any user could connect between bind() and chmod().
+    # A umask, because any user could connect between bind() and chmod().
     mask = os.umask(0o177)
     try:
         listener.bind(str(settings.uds))
@@ -111,8 +109,8 @@ def _bind(settings: Settings, listener: socket.socket) -> None:
 def limit_unread(listener: socket.socket) -> None:
     """Limit the unread bytes of each connection that the socket accepts.
 
-    On a host with a low net.core.rmem_max the limit would be too small for fast connections. There
-    the kernel's own limit, net.ipv4.tcp_rmem, stays.
+    A low net.core.rmem_max would cut the limit down and slow fast connections. On such a host the
+    kernel's own limit, net.ipv4.tcp_rmem, stays.
     """
     with socket.socket(listener.family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _UNREAD_BYTES)
@@ -122,7 +120,7 @@ def limit_unread(listener: socket.socket) -> None:
 
 
 def address_of(settings: Settings, listener: socket.socket | None = None) -> str:
-    """Return the address as text, with the port that the listener picked."""
+    """Return the address as text, with the port that the listener has picked."""
     if settings.uds is not None:
         return f"unix:{settings.uds}"
     host = f"[{settings.host}]" if ":" in settings.host else settings.host

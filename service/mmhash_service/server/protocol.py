@@ -1,7 +1,7 @@
-"""uvicorn's HTTP/1.1 protocol with limits on heads, pipelines, stalls and connections.
+"""uvicorn's HTTP/1.1 protocol, with limits on heads, pipelines, stalls and connections.
 
-uvicorn's own limits apply only once a head is complete. Without the limits here, a single header or
-pipelined requests could take gigabytes of memory.
+uvicorn's own limits begin once a head is complete: a single header, or pipelined requests, could
+take gigabytes of memory.
 """
 
 import asyncio
@@ -26,17 +26,17 @@ from mmhash_service.bodies.reading import (
 from mmhash_service.limits.text import parse_natural
 from mmhash_service.server.body_sink import READ_BYTES, BodyReceiver, BodySink, Consume, Count
 
-# Clients and proxies send far less, and most servers accept 8 to 32 KiB. One read of uvloop, up to
-# 256 KiB, may exceed the limit.
+# Clients and proxies send far less, and most servers accept 8 to 32 KiB. The last read may exceed
+# the limit, by up to 256 KiB.
 MAX_HEAD = 64 << 10
 MAX_HEADERS = 128
 
-# How many requests may wait behind another request of their connection.
+# How many requests of a connection may wait for the one before them.
 MAX_PIPELINED = 32
 
 _VERSIONS = frozenset({"1.0", "1.1"})
 
-# A request is given up two of these intervals after its client has closed the connection.
+# A request ends two of these intervals after its client has closed the connection.
 _PROBE_S = 0.5
 
 # Descriptors reserved for other uses: files, the memo store, fetches.
@@ -44,13 +44,13 @@ _SPARE_DESCRIPTORS = 128
 
 
 class RefusedHeadError(ValueError):
-    """The head of a request is refused; the message is public."""
+    """The head of a request is refused. The client gets the message."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """A connection with limits, whose requests can be parsed in only one way.
+    """A connection with limits, on which no request has two readings.
 
-    A request that a gateway might parse differently is refused with 400, and the connection is
+    A request that a proxy might parse differently is answered with 400, and the connection is
     closed. A request to upgrade to another protocol is answered in HTTP/1.1.
     """
 
@@ -59,25 +59,25 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stall_timeout_s = stall_timeout_s
         self._max_connections = max_connections()
         self._timer: asyncio.TimerHandle | None = None
-        # How many requests have begun. A new connection is expected to send a head.
+        # How many requests have begun. A new connection owes a head.
         self._messages = 0
         self._in_head = True
         self._in_body = False
-        # Bytes received since the last complete head or the last chunk of a body.
+        # The bytes since the last head or the last chunk of a body: those of heads and trailers.
         self._overhead = 0
         self._last_pending: tuple[str, int, int] | None = None
-        # The request being answered. uvicorn notifies only the newest request of a lost connection.
+        # The request being answered. When a connection is lost, uvicorn tells only the newest one.
         self._answering: RequestResponseCycle | None = None
         self._on_disconnect: Callable[[], object] | None = None
         self._is_half_closed = False
-        # The body being received: its bytes so far, its length if known, and its consumer if any.
+        # The body that is arriving: its bytes so far, its length if known, its consumer if any.
         self._received = 0
         self._length: int | None = None
         self._sink: BodySink | None = None
         self._receiver: BodyReceiver | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accept the connection unless there are too many."""
+        """Accept the connection, unless there are too many."""
         if len(self.connections) >= self._max_connections:
             transport.abort()
             return
@@ -85,8 +85,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._start_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer and notify the request being answered."""
-        if self._timer is not None:  # the connection had been accepted
+        """Stop the timer, and tell the request being answered."""
+        if self._timer is not None:  # otherwise the connection was never accepted
             self._timer.cancel()
             if self._answering is not None:
                 self._answering.disconnected = True
@@ -102,15 +102,15 @@ class BoundedProtocol(HttpToolsProtocol):
     def _watch(
         self, cycle: RequestResponseCycle, on_disconnect: Callable[[], object] | None
     ) -> None:
-        """Call a function when the client of the request being answered has disconnected."""
+        """Call a function when the client disconnects before it has its answer."""
         if on_disconnect is not None and cycle.disconnected:
             self.loop.call_soon(on_disconnect)
         self._on_disconnect = on_disconnect
 
     def eof_received(self) -> Any:  # a bool, as asyncio defines it; uvicorn declares None
-        """Keep the connection for a response that has not begun; otherwise close it.
+        """Return True to keep the connection for a response that has not begun.
 
-        A client that has closed its connection looks like a client that waits for the response.
+        A client that has left looks the same as one that only has nothing more to send.
         """
         if self._is_half_closed:
             return True
@@ -125,16 +125,16 @@ class BoundedProtocol(HttpToolsProtocol):
         return True
 
     def _probe_client(self, cycle: RequestResponseCycle) -> None:
-        """Send an interim response: a waiting client ignores it, a client that has left resets.
+        """Send an interim response, which a waiting client ignores and one that has left resets.
 
-        The next write finds the reset connection, and the event loop closes it.
+        The next write then fails, and the event loop closes the connection.
         """
         if not cycle.response_started and not self.transport.is_closing():
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             self.loop.call_later(_PROBE_S, self._probe_client, cycle)
 
     def data_received(self, data: bytes | memoryview) -> None:
-        """Parse data; refuse a head or trailer that is too long."""
+        """Parse data, and refuse a head or trailer that is too long."""
         self._unset_keepalive_if_required()
         self._overhead += len(data)
         try:
@@ -154,17 +154,17 @@ class BoundedProtocol(HttpToolsProtocol):
         self.logger.warning(reason)
         cycle = self._answering
         if cycle is not None and cycle.response_started and not cycle.response_complete:
-            self.transport.close()  # the refusal would become part of that response
+            self.transport.close()  # a refusal would become a part of that response
         else:
             self.send_400_response(reason)
 
     def _parse(self, data: bytes | memoryview) -> bytes:
-        """Parse data; return the data to parse next, if any."""
+        """Parse data, and return what must be parsed next, if anything."""
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            # The parser assumes that another protocol follows this head, and would parse the body
-            # as the next request. A new parser gets the request again, without the Upgrade header.
+            # The parser expects another protocol after this head, and would take the body for the
+            # next request. Parse the request again, without the Upgrade header.
             head = self._head_without_upgrade()
             self.parser = self._new_parser()
             return head + bytes(data[upgrade.args[0] :])
@@ -182,16 +182,15 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Store a header; ignore trailers, except a trailer that closes the connection."""
+        """Store a header. Ignore trailers, but refuse one that closes the connection."""
         if self._in_head:
             super().on_header(name, value)
         elif b"close" in value.lower() and name.lower().endswith(b"connection"):
-            # The parser would silently drop everything that follows, and the connection would stay
-            # open.
+            # The parser would drop all that follows, and the connection would stay open.
             raise RefusedHeadError("A trailer closes the connection.")
 
     def on_headers_complete(self) -> None:
-        """Begin the request, unless its head is refused or will be parsed again."""
+        """Begin the request, unless its head is refused or parsed again."""
         self._in_head, self._in_body = False, True
         self._overhead = self._received = 0
         self._sink = None
@@ -205,8 +204,8 @@ class BoundedProtocol(HttpToolsProtocol):
             receive = partial(self._receive_body, self.cycle)
             self.scope["extensions"][RECEIVE_BODY] = {"receive": receive}
         if self.expect_100_continue:
-            # A proxy that gets a final response instead of 100 does not send the body. The next
-            # request on this connection, perhaps from another client, would be read as the body.
+            # A proxy that gets a final response instead of 100 sends no body. Its next request on
+            # this connection, perhaps of another client, would be read as the body.
             self.cycle.keep_alive = False
 
     def _check_head(self) -> None:
@@ -214,11 +213,11 @@ class BoundedProtocol(HttpToolsProtocol):
             raise RefusedHeadError(f"The request has more than {MAX_HEADERS} headers.")
         if len(self.pipeline) >= MAX_PIPELINED:
             raise RefusedHeadError(
-                f"{MAX_PIPELINED} requests of this connection are waiting already."
+                f"{MAX_PIPELINED} requests of this connection are already waiting."
             )
         if self.parser.get_method() == b"CONNECT":
             raise RefusedHeadError("CONNECT is not supported.")
-        if b"#" in self.url:  # a proxy may compare its rules with the fragment
+        if b"#" in self.url:  # a proxy's rules may see the fragment as a part of the path
             raise RefusedHeadError("The target of the request has a fragment.")
         version = self.parser.get_http_version()
         if version not in _VERSIONS:
@@ -239,7 +238,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return None
 
     def on_body(self, body: bytes | memoryview) -> None:
-        """Receive a chunk of the body."""
+        """Pass on a piece of the body."""
         self._overhead = 0
         self._received += len(body)
         if self._sink is None:
@@ -264,7 +263,7 @@ class BoundedProtocol(HttpToolsProtocol):
     async def _receive_body(
         self, cycle: RequestResponseCycle, consume: Consume, count: Count
     ) -> None:
-        """Pass each piece of a body to `consume`; return when the body has ended."""
+        """Pass each piece of a body to `consume`, and return at the end of the body."""
         if cycle.disconnected or self.transport.is_closing():
             raise ClientDisconnect
         if cycle.waiting_for_100_continue:
@@ -282,23 +281,23 @@ class BoundedProtocol(HttpToolsProtocol):
         await sink.done
 
     def _readable(self) -> int:
-        """Return how many bytes may be read: none of the next request, and to a full READ_BYTES.
+        """Return how many bytes to read at most: to an aligned end, and none of the next request.
 
-        So a read begins where the hash takes it without a copy, unless the client is slower.
+        The hash takes aligned reads without a copy. A slow client's reads are shorter.
         """
         if self._length is None:
             return READ_BYTES
         return min(self._length - self._received, READ_BYTES - self._received % READ_BYTES)
 
     def body_bytes_received(self, piece: memoryview) -> None:
-        """Pass on bytes of a body of known length, or parse the bytes of a chunked body."""
+        """Pass on bytes of a body of known length, or parse those of a chunked body."""
         if self._length is None:
             self.data_received(piece)
             return
         self._unset_keepalive_if_required()
         self.on_body(piece)
         if self._received == self._length:
-            self.parser = self._new_parser()  # the old sink still waits for this body
+            self.parser = self._new_parser()  # the old one still waits for this body
             self.on_message_complete()
 
     def _new_parser(self) -> httptools.HttpRequestParser:
@@ -317,9 +316,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._timer = self.loop.call_later(self._stall_timeout_s, self.on_timer)
 
     def on_timer(self) -> None:
-        """Close the connection if it is still waiting for the same action of the client.
+        """Close the connection if the client has not moved since the last time.
 
-        While requests wait behind another request nothing is read, so an end would go unnoticed.
+        Also close it if the client has left. While requests wait for the one before them, nothing
+        is read, so the end of the connection goes unnoticed.
         """
         pending = self.pending_client_action()
         has_hung_up = self.flow.read_paused and _has_hung_up(self.transport)
@@ -331,21 +331,21 @@ class BoundedProtocol(HttpToolsProtocol):
         self._start_timer()
 
     def pending_client_action(self) -> tuple[str, int, int] | None:
-        """Return what the connection waits for: that the client reads, or ends a head or a body.
+        """Return what the client must do next: read a response, or send a head or a body.
 
-        The result changes with progress; None means that the server must act.
+        The value changes as the client makes progress. None means that it is the server's turn.
         """
         if unread := self.transport.get_write_buffer_size():
             return "read", self._messages, unread // MIN_PROGRESS
         if self.cycle is not None and not self.cycle.response_complete:
-            return None  # a request is running; a StallTimer watches its body
+            return None  # a StallTimer watches the body of a running request
         if self._in_head or self._in_body:
             return "send", self._messages, 0
         return None
 
 
 def _has_hung_up(transport: asyncio.Transport) -> bool:
-    """Return True if the client has closed the connection, even if it sent more before."""
+    """Return True if the client has closed the connection, even with bytes left to read."""
     connection = transport.get_extra_info("socket")
     if connection is None or connection.fileno() < 0:
         return False
@@ -359,7 +359,7 @@ async def _run_without_chunks(
 ) -> None:
     """Run an application for an HTTP/1.0 client, which does not understand chunks.
 
-    A body without a length ends with the connection. uvicorn would send it in chunks.
+    uvicorn would send a body without a length in chunks. Here it ends with the connection.
     """
     has_length = False
 
@@ -377,7 +377,7 @@ async def _run_without_chunks(
 
 
 def max_connections() -> int:
-    """Return the maximum number of connections: the descriptors that are not reserved."""
+    """Return how many connections fit beside the reserved descriptors."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
         return sys.maxsize

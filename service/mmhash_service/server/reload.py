@@ -1,4 +1,4 @@
-"""Reload on SIGHUP: reads API keys, tenants, tag secrets and models again, all at once.
+"""Reload on SIGHUP: replaces API keys, tenants, tag secrets and models.
 
 A running request keeps the settings and the model that it began with.
 """
@@ -17,30 +17,30 @@ RELOADABLE = ("api_key_digests", "tenants", "tag_secrets", "models")
 
 
 def reload(resources: Resources) -> None:
-    """Read the settings again, then the models; keep whatever cannot be read.
+    """Load the settings, then the models, and keep the old ones where that fails.
 
-    Run this in a thread: reading a model takes seconds.
+    Run this in a thread: a model takes seconds.
     """
     try:
         resources.settings = read_again(resources.settings)
     except (InputError, OSError) as error:
         metrics.RELOADS.labels("failed").inc()
-        logger.error("%s; the settings that were read before stay", error)  # noqa: TRY400
+        logger.error("%s: the old settings stay in use", error)  # noqa: TRY400
     else:
         metrics.RELOADS.labels("done").inc()
-        logger.info("settings are read again: %s", ", ".join(RELOADABLE))
+        logger.info("reloaded the settings %s", ", ".join(RELOADABLE))
     resources.models.reload(resources.settings.models)
 
 
 def read_again(settings: Settings) -> Settings:
-    """Return the settings, with fresh values for RELOADABLE."""
+    """Return the settings with fresh values of RELOADABLE."""
     with settings_errors():
         found = settings.read_again()
     if bool(found.api_key_digests) != bool(settings.api_key_digests):
-        # A file that lost its keys must not open the service.
-        raise InputValueError("api_key_digests: only a restart switches API keys on or off")
+        # A file that lost its keys must not open the service to everyone.
+        raise InputValueError("api_key_digests: only a restart can switch API keys on or off")
     others = set(Settings.model_fields) - set(RELOADABLE)
     changed = sorted(name for name in others if getattr(found, name) != getattr(settings, name))
     if changed:
-        logger.warning("only a restart changes these settings: %s", ", ".join(changed))
+        logger.warning("changes of these settings need a restart: %s", ", ".join(changed))
     return settings.model_copy(update={name: getattr(found, name) for name in RELOADABLE})

@@ -1,4 +1,4 @@
-"""`serve`: runs one process, or a supervisor and its processes."""
+"""`serve` runs one process, or a supervisor and its processes."""
 
 import gc
 import logging
@@ -46,10 +46,10 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Create(Protocol):
-    """Creates the application in the process that runs it."""
+    """Creates the application, in the process that runs it."""
 
     def __call__(self, settings: Settings, *, models: Models | None) -> Application:
-        """Create the application; read the models if they are None."""
+        """Create the application; load the models if they are None."""
 
 
 def serve(settings: Settings, create: Create = create_app, *, binds: bool = False) -> None:
@@ -118,7 +118,6 @@ def _run_server(
     _handle_signals(server.handle_exit)
     server.run(listeners)
     resources.stop_threads()
-    logs.flush()
 
 
 def _run_process(

@@ -1,7 +1,7 @@
-"""Supervisor of the server processes: restarts processes that exit or hang, and stops them all.
+"""The supervisor of the server processes: restarts those that exit or hang, and stops them all.
 
-Each process has a socket to the supervisor, on which its event loop answers pings. The end of the
-stream means that the supervisor has exited, whatever the cause.
+Each process has a socket to the supervisor, on which its event loop answers pings. When the stream
+ends, the supervisor has exited, for whatever reason.
 """
 
 import logging
@@ -19,7 +19,7 @@ from prometheus_client.multiprocess import mark_process_dead
 
 logger = logging.getLogger(__name__)
 
-# Messages of the supervisor, one byte each. The process answers a ping with a ping.
+# The supervisor's messages, one byte each. A process answers a ping with a ping.
 PING = b"p"
 STOP = b"s"
 RELOAD = b"r"
@@ -27,22 +27,21 @@ RELOAD = b"r"
 _TICK_S = 0.1
 _TICKS_PER_PING = 10  # one ping per second
 
-# After how many unanswered pings a process counts as hung, before and after its first answer. A
-# start takes seconds, longer on a busy machine; an event loop is never blocked for long. The
-# supervisor counts pings instead of seconds: if all processes were suspended (SIGSTOP, a laptop),
-# none has hung.
+# After so many unanswered pings a process counts as hung, before and after its first answer: a
+# start takes long on a busy machine, but nothing blocks an event loop for long. Pings are counted,
+# not seconds, because processes that were suspended together (SIGSTOP, a laptop) have not hung.
 _START_PINGS = 60
 _HANG_PINGS = 10
 
-# A process that has run for this long is healthy: its next restart is immediate again.
+# After this time a process is healthy again, and its next restart immediate.
 _HEALTHY_S = 60.0
 _MAX_DELAY_S = 30.0
 
-# How long a process may take to exit beyond its grace period.
+# How long a process may take to exit after its grace period.
 _MARGIN_S = 5.0
 
-# Starts a process, and passes it its own socket and the supervisor's ends of all sockets. A forked
-# process must close its copies, or the streams would not end with the supervisor.
+# Starts a process with its socket, and with the supervisor's ends of all sockets: a fork must close
+# its copies of these, or the streams would not end with the supervisor.
 Launch = Callable[[socket.socket, list[socket.socket]], BaseProcess]
 
 
@@ -58,9 +57,8 @@ def supervise(
 ) -> None:
     """Keep the processes running until `signals` contains a signal, then stop them.
 
-    A signal in `reloads` calls `on_reload` and is passed on to the processes.
-
-    The listeners stay open until then: connections wait in their backlog while a process restarts.
+    A signal in `reloads` calls `on_reload`, and tells the processes to reload. The listeners stay
+    open until the end: connections wait in their backlog while a process restarts.
     """
     links: list[socket.socket] = []
     slots = [_Slot(launch, links) for _ in range(processes)]
@@ -90,7 +88,7 @@ def supervise(
 def _stop(slots: list["_Slot"], signals: Sequence[int], grace_s: float) -> None:
     for slot in slots:
         slot.send(STOP)
-    # Counted like pings: time during which all processes were suspended does not count.
+    # Count ticks, so that time in which all processes were suspended does not count.
     for _ in range(round((grace_s + _MARGIN_S) / _TICK_S)):
         if not any(slot.runs for slot in slots):
             return
@@ -100,7 +98,7 @@ def _stop(slots: list["_Slot"], signals: Sequence[int], grace_s: float) -> None:
         time.sleep(_TICK_S)
     for slot in slots:
         if slot.runs:
-            logger.error("process %d did not stop in time: killing it", slot.pid)
+            logger.error("process %d did not stop in time and is killed", slot.pid)
 
 
 def restart_delay(failures: int) -> float:
@@ -109,7 +107,7 @@ def restart_delay(failures: int) -> float:
 
 
 class _Slot:
-    """A slot for one process at a time."""
+    """Runs one process at a time."""
 
     def __init__(self, launch: Launch, links: list[socket.socket]) -> None:
         self._launch = launch
@@ -130,7 +128,7 @@ class _Slot:
         return self._process.pid if self._process is not None else None
 
     def replace(self) -> None:
-        """Start a process if there is none; remove a process that has exited."""
+        """Start a process if there is none, or remove one that has exited."""
         now = time.monotonic()
         if self._process is None:
             if now >= self._start_at:
@@ -176,17 +174,17 @@ class _Slot:
         return f"restart in {delay:g} s" if delay else "restart at once"
 
     def ping(self) -> None:
-        """Send a ping; kill the process if too many are unanswered."""
+        """Send a ping, or kill the process if it has not answered too many."""
         if not self.runs:
             return
         try:
             self._has_answered |= bool(self._link.recv(64))
             self._unanswered = 0
-        except OSError:  # mostly BlockingIOError: no answer yet
+        except OSError:  # mostly BlockingIOError, without an answer yet
             self._unanswered += 1
         if self._unanswered > (_HANG_PINGS if self._has_answered else _START_PINGS):
             logger.error(
-                "process %d is hung: no answer for %d s; killing it",
+                "process %d has not answered for %d s and is killed",
                 self.pid,
                 self._unanswered * _TICKS_PER_PING * _TICK_S,
             )
@@ -210,9 +208,9 @@ class _Slot:
 
 
 def exit_with_supervisor(link: socket.socket, grace_s: float) -> None:
-    """Exit some time after the supervisor has exited, even if the event loop hangs.
+    """Exit some time after the supervisor, even if the event loop hangs.
 
-    A running event loop sees the end of the stream itself, and drains.
+    An event loop that runs sees the end of the stream itself, and drains.
     """
 
     def watch() -> None:

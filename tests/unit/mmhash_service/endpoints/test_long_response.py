@@ -37,9 +37,9 @@ class Connection:
         self.messages.append(message)
         self.unread.append(self._limits.unread)
 
-    async def answer(self, payload: bytes | str, **options: Any) -> None:
+    async def answer(self, payload: bytes) -> None:
         """Send a response."""
-        await LongResponse(payload, self._limits, **options)(SCOPE, self.receive, self.send)
+        await LongResponse(payload, self._limits)(SCOPE, self.receive, self.send)
 
     @property
     def body(self) -> bytes:
@@ -70,15 +70,6 @@ def test_a_long_response_is_sent_in_pieces(limits: Limits, length: int) -> None:
     assert all(0 < len(piece["body"]) <= _PIECE and piece["more_body"] for piece in pieces)
     assert (end["body"], end["more_body"]) == (b"", False)
     assert (set(connection.unread), limits.unread) == ({length}, 0)
-
-
-def test_a_text_is_sent_as_utf_8_with_its_own_type(limits: Limits) -> None:
-    text = "é" * _PIECE
-    connection = Connection(limits)
-    asyncio.run(connection.answer(text, media_type="text/plain"))
-    assert connection.body == text.encode()
-    types = dict(connection.messages[0]["headers"])[b"content-type"]
-    assert types == b"text/plain; charset=utf-8"
 
 
 def test_a_piece_waits_until_the_client_has_read_the_last_one(limits: Limits) -> None:

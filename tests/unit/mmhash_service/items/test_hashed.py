@@ -200,9 +200,8 @@ def test_an_unknown_release_is_answered_by_the_nearest_older(
     assert padded == {"input_ids": IDS, "recipe": "sglang@0.5.23"}
     assert annotated == {"request": request, "items": [], "recipe": "vllm@0.33.0"}
     assert 'mmhash_engine_fallbacks_total{engine="vllm",recipe="vllm@0.33.0"}' in counted
-    assert [record.message for record in caplog.records if "0.34.7" in record.message] == [
-        "vllm@0.34.7 is not known: the recipe of vllm@0.33.0 is used instead"
-    ]
+    names = ("vllm@0.34.7", "vllm@0.33.0")
+    assert [record.args for record in caplog.records].count(names) == 1
 
 
 @pytest.mark.parametrize("path", ["/pad", "/blocks"])
