@@ -178,15 +178,13 @@ def _hash_item(context: RequestContext, item: JsonItem) -> _Result:
 
 def _check_fields(item: JsonItem) -> None:
     """Refuse a tensor without dtype or shape, and other kinds with fields of a tensor."""
-    is_tensor = item.kind == "tensor"
-    if (item.dtype is not None) != is_tensor or (item.shape is not None) != is_tensor:
-        is_lacking = "a tensor needs both dtype and shape"
-        is_other = f"dtype and shape are for tensors, and this item is of kind {item.kind}"
-        reason = is_lacking if is_tensor else is_other
+    fields = ("dtype", "shape", "grids", "counts")
+    given = [name for name in fields if getattr(item, name) is not None]
+    if item.kind != "tensor" and given:
+        reason = f"only tensors take {' and '.join(given)}: this item is of kind {item.kind}"
         raise Problem("invalid-tensor", reason=reason)
-    if not is_tensor and (item.grids is not None or item.counts is not None):
-        reason = f"grids and counts are for tensors, and this item is of kind {item.kind}"
-        raise Problem("invalid-tensor", reason=reason)
+    if item.kind == "tensor" and given[:2] != ["dtype", "shape"]:
+        raise Problem("invalid-tensor", reason="a tensor needs both dtype and shape")
 
 
 def _hash_content(context: RequestContext, item: JsonItem, content: bytearray) -> _Result:

@@ -15,7 +15,7 @@ from mmhash_service.bodies.parsing import check_length
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem, MemoStatus
 from mmhash_service.items.schema import JsonItem
-from mmhash_service.memo.entries import Pixels
+from mmhash_service.memo.entries import Fetched, Pixels
 from mmhash_service.problems.problem import Problem
 
 # BLAKE3 is fastest on pieces that begin and end at a multiple of this. Pieces from a socket do not.
@@ -60,6 +60,10 @@ Take = Callable[[bytes | memoryview], None]
 """Processes the next piece, whose memory is reused afterwards. This must be quick."""
 
 
+Tensor = tuple[str, tuple[int, ...]]
+"""The dtype and the shape of a tensor."""
+
+
 class Reader(Protocol):
     """A consumer of the pieces of a body, or of one part."""
 
@@ -84,7 +88,7 @@ class StreamReader:
         self,
         context: RequestContext,
         name: str | None,
-        tensor: tuple[str, tuple[int, ...]] | None = None,
+        tensor: Tensor | None = None,
         *,
         is_media: bool = False,
     ) -> None:
@@ -92,18 +96,32 @@ class StreamReader:
         self._is_media = is_media
         self._hasher = AlignedHasher(context.algorithm)
         self.take: Take = self._hasher.update
+        # The digest of the content; set by `finish`.
+        self.digest: Digest
+
+    async def recall(self, fetched: Fetched, /) -> list[HashedItem] | None:
+        """Return the item of content that was fetched before, unless its length is wrong."""
+        if self._tensor is not None:
+            dtype, shape = self._tensor
+            if fetched.nbytes != prod(shape) * ITEM_SIZE[dtype]:
+                return None
+        return [self._item(fetched.nbytes, fetched.digest)._replace(memo="hit")]
 
     async def finish(self) -> list[HashedItem]:
         """Return the only item."""
         nbytes = self._hasher.length
         if self._is_media:
             refuse_empty(nbytes)
-        digest = self._hasher.digest()
+        self.digest = self._hasher.digest()
+        if self._tensor is not None:
+            check_length(*self._tensor, nbytes)
+        return [self._item(nbytes, self.digest)]
+
+    def _item(self, nbytes: int, digest: Digest) -> HashedItem:
         if self._tensor is None:
-            return [self._context.item(self._name, "bytes", "", (), nbytes, digest)]
+            return self._context.item(self._name, "bytes", "", (), nbytes, digest)
         dtype, shape = self._tensor
-        check_length(dtype, shape, nbytes)
-        return [self._context.item(self._name, "tensor", dtype, shape, nbytes, digest)]
+        return self._context.item(self._name, "tensor", dtype, shape, nbytes, digest)
 
 
 class PixelsReader:
@@ -113,8 +131,8 @@ class PixelsReader:
         self._context, self._name = context, name
         self._file = BytesIO()
         self._hasher = AlignedHasher("blake3")
-        # The digest of the file, by which the memo finds the pixels. `finish` sets it.
-        self.encoded: Digest
+        # The digest of the file, by which the memo finds the pixels; set by `finish`.
+        self.digest: Digest
 
     def take(self, piece: bytes | memoryview, /) -> None:
         """Store and hash the next piece. Handing it to a thread would take longer."""
@@ -122,13 +140,18 @@ class PixelsReader:
         self._file.write(piece)
         self._hasher.update(piece)
 
+    async def recall(self, fetched: Fetched, /) -> list[HashedItem] | None:
+        """Return the item of a file that was fetched before, if the memo has its pixels."""
+        item = await recall_pixels(self._context, self._name, fetched.digest)
+        return None if item is None else [item]
+
     async def finish(self) -> list[HashedItem]:
         """Return the only item."""
-        self.encoded = self._hasher.digest()
+        self.digest = self._hasher.digest()
         refuse_empty(self._hasher.length)
         # getvalue() does not copy. Python complains if a file is collected before its getbuffer().
         body = memoryview(self._file.getvalue())
-        return [await hash_pixels(self._context, self._name, body, self.encoded)]
+        return [await hash_pixels(self._context, self._name, body, self.digest)]
 
 
 async def hash_pixels(

@@ -266,6 +266,8 @@ class _RemoteImage:
     def __init__(self, context: RequestContext, source: MediaSource, needs: Needs) -> None:
         self._context, self._modality, self._needs = context, source.modality, needs
         self._content = bytearray()
+        # The digest of the image's file; set by `finish`.
+        self.digest: Digest
 
     async def recall(self, fetched: Fetched, /) -> ResolvedMedia | None:
         """Return the image of the URL's last fetch, if the memo still has all its parts."""
@@ -289,17 +291,16 @@ class _RemoteImage:
         self._context.admission.hold(len(piece))
         self._content += piece
 
-    async def _measure(self) -> tuple[ResolvedMedia, Digest]:
+    async def finish(self) -> ResolvedMedia:
+        """Return the image, and keep its header for the next fetch."""
         source = MediaSource(self._modality, "", is_url=False, content=self._content)
         measured = await self._context.work.run(_read, self._context, source, self._needs)
         if isinstance(measured, _Encoded):
-            return await _finish(self._context, measured), measured.digest
-        item = measured.item._replace(memo="miss")
-        return measured._replace(item=item), item.digest
-
-    async def finish(self) -> tuple[ResolvedMedia, Digest]:
-        """Return the image, and keep its header for the next fetch."""
-        resolved, digest = await self._measure()
+            self.digest = measured.digest
+            resolved = await _finish(self._context, measured)
+        else:
+            self.digest = measured.item.digest
+            resolved = measured._replace(item=measured.item._replace(memo="miss"))
         if resolved.header is not None:
-            self._context.memo.keep_header(self._context.space, digest, resolved.header)
-        return resolved, digest
+            self._context.memo.keep_header(self._context.space, self.digest, resolved.header)
+        return resolved
