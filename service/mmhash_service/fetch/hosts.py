@@ -118,7 +118,7 @@ def _parse_rule(entry: str) -> _Rule:
         or (match["below"] and is_address)
         or (port or 0) > 65535
     ):
-        raise ValueError(f"{entry!r} is no host: write example.org, *.example.org or host:port")
+        raise ValueError(f"{entry!r} is not a host: write example.org, *.example.org or host:port")
     return _Rule(name, match["below"] is not None, port)
 
 

@@ -108,7 +108,7 @@ def test_a_tenant_has_keys_of_his_own(connect: Any, url: str) -> None:
     assert [item.key for item in found] == mmhash.keys([b"abc", NOISE], tenant=b"\x11" * 32)
     with (
         connect(url, tenant="nobody") as client,
-        pytest.raises(mmhash.ServiceError, match="has no tenant of the name") as caught,
+        pytest.raises(mmhash.ServiceError, match="nobody") as caught,
     ):
         client.hash(b"abc")
     assert caught.value.type == "urn:mmhash:problem:unknown-tenant"

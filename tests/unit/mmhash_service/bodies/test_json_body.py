@@ -131,7 +131,7 @@ def test_two_members_of_one_name_are_refused(client: httpx.Client, item: bytes) 
     answer = client.post("/hash", content=b'{"items":[{%b}]}' % item, headers=headers)
     assert problem_of(answer) == (422, "invalid-json")
     (error,) = answer.json()["errors"]
-    assert error["reason"] == "the body has an object with two members of one name"
+    assert error["pointer"] == ""
     twice = b'{"items":[],"items":[{"kind":"bytes","data":""}]}'
     assert problem_of(client.post("/hash", content=twice, headers=headers))[1] == "invalid-json"
 

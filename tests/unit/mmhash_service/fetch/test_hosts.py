@@ -1,5 +1,7 @@
 """The host allowlist: every URL that does not plainly spell an allowed host is refused."""
 
+import re
+
 import pytest
 
 from mmhash_service.fetch.hosts import MAX_URL, HostAllowlist
@@ -221,5 +223,5 @@ def test_without_hosts_every_url_is_off() -> None:
     ],
 )
 def test_an_entry_that_names_no_host_stops_the_start(entry: str) -> None:
-    with pytest.raises(ValueError, match="is not a host"):
+    with pytest.raises(ValueError, match=re.escape(repr(entry))):
         HostAllowlist((entry,))
