@@ -18,14 +18,6 @@ KEY_CONTEXT = "mmhash 2026-11-21 key v1"
 TENANT_CONTEXT = "mmhash 2026-11-21 tenant v1"
 
 
-def preimage(
-    kind: str, dtype: str, shape: tuple[int, ...], digest: Digest, extra: bytes = b""
-) -> bytes:
-    """Return the seven fields whose hash is the key."""
-    before = _before_digest(kind, dtype, shape, digest.algorithm)
-    return before + digest.bytes + (field(extra) if extra else _NO_EXTRA)
-
-
 _NO_EXTRA = field(b"")
 
 # Copied, not updated: deriving the key of the context again for each frame takes longer.

@@ -82,22 +82,20 @@ class Group:
         self.templates += templates
         self.owners += owners
 
-    def launch(self, *, framed: bool = True) -> Callable[[], list[bytes]]:
-        """Start hashing; return a function that waits for the keys, or for digests if not `framed`.
+    def launch(self) -> Callable[[], list[bytes]]:
+        """Start hashing; return a function that waits for the keys.
 
         If the GPU cannot hash, the tensors are copied to the host and hashed there at once.
         """
         algorithm, tenant, _ = self.options
-        frames = None
-        if framed:
-            secret = None if tenant is None else tenant_key(tenant)
-            frames = cuda.Frames(*cuda.framing_key(secret), self.templates)
+        secret = None if tenant is None else tenant_key(tenant)
+        frames = cuda.Frames(*cuda.framing_key(secret), self.templates)
         segments = cuda.Segments(self.addresses, self.lengths)
         try:
             pending = cuda.hash_segments(self.device, segments, algorithm, frames=frames)
         except DeviceError as error:
             _warn_of_copies(self.device, error)
-            results = self._hash_on_host(framed)
+            results = self._hash_on_host()
             return lambda: results
 
         def collect() -> list[bytes]:
@@ -108,13 +106,11 @@ class Group:
 
         return collect
 
-    def _hash_on_host(self, framed: bool) -> list[bytes]:
+    def _hash_on_host(self) -> list[bytes]:
         algorithm, tenant, threads = self.options
         digests = [hash_raw(data, algorithm, threads) for data in self._copies()]
         for check_lease in self.lease_checks:
             check_lease()
-        if not framed:
-            return digests
         return [
             frame_template(template, digest, tenant)
             for template, digest in zip(self.templates, digests, strict=True)
@@ -246,18 +242,30 @@ def hash_view(
     threads: int | None,
     framed: bool = True,
 ) -> bytes:
-    """Return the bytes of one leaf's key, or of its digest if not `framed`."""
+    """Return the bytes of one leaf's key, or of its digest if not `framed`.
+
+    A GPU computes only the digest: the host frames one digest faster than it sends the frame.
+    """
     kind, dtype, shape, data, extra, check_lease = view
     if isinstance(data, DeviceBytes):
-        group = Group(data.device, Options(algorithm, tenant, threads))
-        group.add(0, view, data)
-        return group.launch(framed=framed)()[0]
-    content = hash_raw(data, algorithm, threads)
+        content = _digest_on_gpu(data, algorithm, threads)
+    else:
+        content = hash_raw(data, algorithm, threads)
     if check_lease is not None:
         check_lease()
     if not framed:
         return content
     return frame_raw(kind, dtype, shape, algorithm, content, extra, tenant)
+
+
+def _digest_on_gpu(data: DeviceBytes, algorithm: Algorithm, threads: int | None) -> bytes:
+    segments = cuda.Segments((data.address,), (data.nbytes,))
+    try:
+        pending = cuda.hash_segments(data.device, segments, algorithm)
+    except DeviceError as error:
+        _warn_of_copies(data.device, error)
+        return hash_raw(data.to_host(), algorithm, threads)
+    return pending.wait()[0]
 
 
 _warned: set[str] = set()
