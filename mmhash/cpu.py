@@ -8,7 +8,6 @@ from typing import Self
 from mmhash.algorithms import ALGORITHM_SPECS, Algorithm, check_algorithm
 from mmhash.arguments import check_int
 from mmhash.digest import Digest, unchecked_digest
-from mmhash.errors import InputTypeError
 from mmhash.forks import check_not_forked
 from mmhash.states import FlatBuffer, cpu_count
 
@@ -16,9 +15,6 @@ __all__ = ["Hasher", "cpu_count", "hash_bytes", "hash_raw"]
 
 # Below this size, a second thread costs more than it gains.
 PARALLEL_FROM = 1 << 20
-
-# The block sizes of BLAKE3's compression function and of XXH3's stripes.
-BLOCK_SIZE = 64
 
 
 def hash_bytes(data: memoryview, algorithm: Algorithm, threads: int | None = None) -> Digest:
@@ -51,46 +47,30 @@ def _reader() -> Callable[[object], memoryview]:
 
 
 class Hasher:
-    """A digest of data that arrives in pieces, with the interface of hashlib.
+    """A digest of data that arrives in pieces, with the methods of hashlib's hashes.
 
     A hasher with several threads belongs to the process that made it: threads do not survive a
     fork.
 
     Args:
-        data: The first piece; a str is the name of the algorithm instead.
         algorithm: `"blake3"` or `"xxh3"`.
         threads: The number of threads that an update may use.
 
-    >>> hasher = mmhash.Hasher(b"ab")
-    >>> hasher.update(b"c").hexdigest() == mmhash.digest(b"abc").hex()
+    >>> hasher = mmhash.Hasher()
+    >>> hasher.update(b"ab").update(b"c").hexdigest() == mmhash.digest(b"abc").hex()
     True
     >>> mmhash.Hasher("xxh3").digest_size
     16
     """
 
-    def __init__(
-        self, data: object = None, /, algorithm: Algorithm | None = None, *, threads: int = 1
-    ) -> None:
-        if isinstance(data, str):
-            if algorithm is not None:
-                raise InputTypeError(
-                    "the first argument must be the data or the name of an algorithm"
-                )
-            algorithm, data = check_algorithm(data), None
-        self.name = check_algorithm("blake3" if algorithm is None else algorithm)
+    def __init__(self, algorithm: Algorithm = "blake3", *, threads: int = 1) -> None:
+        self.name = check_algorithm(algorithm)
         self._threads = _check_threads(threads, 0)
         self._owner = os.getpid()
         self._state = ALGORITHM_SPECS[self.name].new_state(self._threads)
-        if data is not None:
-            self.update(data)
 
     def __repr__(self) -> str:
         return f"<Hasher {self.name}>"
-
-    @property
-    def block_size(self) -> int:
-        """The number of bytes that the algorithm compresses at once, as hmac needs."""
-        return BLOCK_SIZE
 
     @property
     def digest_size(self) -> int:

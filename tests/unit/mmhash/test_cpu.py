@@ -9,7 +9,7 @@ import pytest
 from blake3 import blake3
 
 import mmhash
-from mmhash import Hasher, InputError, InputTypeError, cpu, states
+from mmhash import Hasher, InputError, cpu, states
 
 # Enough for two shares of an xxh3 tree.
 BIG = np.random.default_rng(7).integers(0, 256, 2 * states.XXH3_SHARE + 4321, dtype=np.uint8)
@@ -99,14 +99,3 @@ def test_a_container_s_share_of_the_cores(tmp_path: Path, text: str, share: int 
     assert states._cpu_limit(cpu_max) == share
     assert states._cpu_limit(tmp_path / "none") is None
     assert 1 <= cpu.cpu_count() <= len(os.sched_getaffinity(0))
-
-
-def test_data_in_the_constructor() -> None:
-    for algorithm in ("blake3", "xxh3"):
-        expected = Hasher(algorithm).update(b"abc").digest()
-        assert Hasher(b"abc", algorithm).digest() == expected
-        assert Hasher(b"abc", algorithm=algorithm).digest() == expected
-        assert Hasher(memoryview(b"abc"), algorithm).digest() == expected
-    assert Hasher(b"").digest() == Hasher().digest()
-    with pytest.raises(InputTypeError):
-        Hasher("blake3", b"abc")
