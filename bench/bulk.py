@@ -103,7 +103,7 @@ def evict(folder: Path) -> None:
 def bulk(folder: Path, out: Path) -> list[str]:
     """Return our command, after deleting the result of an earlier round."""
     shutil.rmtree(out, ignore_errors=True)
-    return [sys.executable, "-m", "mmhash", "bulk", str(folder), "--out", str(out), "--quiet"]
+    return [sys.executable, "-m", "mmhash", "bulk", str(folder), "--out", str(out)]
 
 
 def script(program: str, folder: Path) -> list[list[str]]:

@@ -41,7 +41,6 @@ def key_bulk(
     processes: Annotated[
         int | None, typer.Option(min=1, help="Number of processes.", show_default="all cores")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the keys of many files or rows to Parquet files.
@@ -62,7 +61,7 @@ def key_bulk(
     options = BulkOptions(algorithm, of, engines, is_folder and of == "pixels")
     shards = read_source(source, column)
     about = {"source": source, "column": column or ""}
-    with _bar(quiet=quiet) as watch:
+    with _bar() as watch:
         items, errors = hash_source(
             shards, Path(out), options, about, processes=processes or cpu_count(), watch=watch
         )
@@ -120,9 +119,9 @@ class _Bar:
 
 
 @contextmanager
-def _bar(*, quiet: bool) -> Iterator[_Bar]:
+def _bar() -> Iterator[_Bar]:
     """Yield the counts, with a progress bar only if stderr is a terminal."""
-    if quiet or sys.stderr is None or not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield _Bar(None)
         return
     from rich.console import Console  # noqa: PLC0415  (slow to import)

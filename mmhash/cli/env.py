@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from mmhash import __version__
-from mmhash.cli.options import AsJson
-from mmhash.cli.report import say, say_json
+from mmhash.cli.report import say
 from mmhash.cpu import cpu_count
 from mmhash.cuda import why_unavailable
 from mmhash.framing import SPEC_VERSION
@@ -38,18 +37,11 @@ def print_env(
         bool,
         typer.Option("--sweep", help="Remove the shared memory of exited processes instead."),
     ] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Print versions, cores and GPUs, one per line."""
     if sweep:
         for name in remove_orphans():
-            if as_json:
-                say_json({"removed": name})
-            else:
-                say(f"removed {name}")
-        return
-    if as_json:
-        say_json(dict(_facts()))
+            say(f"removed {name}")
         return
     for name, value in _facts():
         say(f"{name + ':':<12} {value}")

@@ -8,8 +8,8 @@ import typer
 
 import mmhash
 from mmhash.cli.key import hash_named_file
-from mmhash.cli.options import AsJson, Engine
-from mmhash.cli.report import say, say_json
+from mmhash.cli.options import Engine
+from mmhash.cli.report import say
 from mmhash.cpu import hash_bytes
 from mmhash.errors import InputValueError, MMHashError
 from mmhash.framing import frame
@@ -23,7 +23,6 @@ def explain_image(
     image: Annotated[str, typer.Argument(help="An image file.")],
     *,
     engine: Engine,
-    as_json: AsJson = False,
 ) -> None:
     """Show the steps from an image to its hashes in an engine."""
     name, version = mmhash.engines.registry.parse(engine)
@@ -33,10 +32,6 @@ def explain_image(
         steps = list(_steps(image, f"{name}@{version}"))
     except (OSError, MMHashError) as error:
         raise InputValueError(f"{printable(image)}: {reason(error)}") from error
-    if as_json:
-        listed = [{"step": step, "value": value} for step, value in steps]
-        say_json({"name": image, "engine": f"{name}@{version}", "steps": listed})
-        return
     say(f"{printable(image)} for {name} {version}")
     width = max(len(what) for what, _ in steps)
     for what, value in steps:
@@ -44,7 +39,7 @@ def explain_image(
 
 
 def _steps(path: str, engine: str) -> Iterator[tuple[str, str]]:
-    encoded, nbytes = hash_named_file(path, "blake3", None)
+    encoded, nbytes = hash_named_file(path, "blake3")
     yield "file", f"{nbytes} bytes"
     yield "digest of the file, as b3sum", encoded.hex()
     of_file = frame("bytes", "", (), encoded)

@@ -8,8 +8,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from mmhash.cli.options import AsJson
-from mmhash.cli.report import say, say_json
+from mmhash.cli.report import say
 from mmhash.errors import InputValueError
 from mmhash.io.names import reason
 
@@ -22,7 +21,6 @@ def check_health(
     ] = "http://127.0.0.1:8780",
     *,
     ready: Annotated[bool, typer.Option("--ready", help="Check readiness for requests.")] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Check a server: exit with 0 if it answers 200."""
     path = "/ready" if ready else "/health"
@@ -32,16 +30,9 @@ def check_health(
             with connection.getresponse() as response:
                 status, phrase = response.status, response.reason
     except (OSError, ValueError, http.client.HTTPException) as error:
-        why = reason(error)
-        if as_json:
-            say_json({"url": url, "status": None, "reason": why})
-        else:
-            say(f"{url}: no response ({why})")
+        say(f"{url}: no response ({reason(error)})")
         raise typer.Exit(1) from error
-    if as_json:
-        say_json({"url": url, "status": status, "reason": phrase})
-    else:
-        say(f"{url}: {status} {phrase}")
+    say(f"{url}: {status} {phrase}")
     if status != http.client.OK:
         raise typer.Exit(1)
 

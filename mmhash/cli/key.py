@@ -6,7 +6,6 @@ Keys of file bytes need none of the modules for arrays, tensors and images, so t
 import json
 import re
 from collections.abc import Iterator
-from math import prod
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -18,7 +17,6 @@ from mmhash.cli.options import AsJson, DigestAlgorithm, Engines, Of
 from mmhash.cli.report import Hashed, print_lines
 from mmhash.cpu import cpu_count
 from mmhash.digest import Algorithm, Digest
-from mmhash.dtypes import ITEM_SIZE, unknown_dtype
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.framing import TENANT_SIZE, frame
 from mmhash.io.files import hash_file, open_file
@@ -26,22 +24,12 @@ from mmhash.io.names import STDIN
 
 PICKLES = {".pt", ".pth", ".pkl", ".pickle", ".ckpt"}
 
-_SHAPE = re.compile(r"(\d{1,18}(,\d{1,18})*)?", re.ASCII)
-
 
 class _Hashing(NamedTuple):
     """The options for hashing and framing, the same for all files."""
 
     algorithm: Algorithm
-    threads: int | None
     tenant: bytes | None
-
-
-class _Raw(NamedTuple):
-    """The dtype and shape that the user gives for a file without a header."""
-
-    dtype: str
-    shape: tuple[int, ...]
 
 
 class _Keyed(NamedTuple):
@@ -59,35 +47,19 @@ def key_files(
     ] = None,
     *,
     of: Of = "bytes",
-    dtype: Annotated[
-        str | None, typer.Option(help="Read files as tensors of this dtype, such as float16.")
-    ] = None,
-    shape: Annotated[str | None, typer.Option(help="Their shape, such as 1,3,224,224.")] = None,
     algorithm: DigestAlgorithm = "blake3",
-    threads: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of threads per file.", show_default="all cores"),
-    ] = None,
     engine: Engines = None,
     tenant_file: Annotated[
         Path | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            help="A file with the tenant's secret.",
-        ),
+        typer.Option(exists=True, dir_okay=False, help="A file with the tenant's secret."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the key of each file or safetensors tensor."""
-    raw = _read_raw(dtype, shape)
-    if raw and of == "pixels":
-        raise typer.BadParameter("an image file has its own format", param_hint="'--dtype'")
-    tenant = _read_tenant(tenant_file) if tenant_file else None
-    hashing = _Hashing(algorithm, threads, tenant)
+    hashing = _Hashing(algorithm, _read_tenant(tenant_file) if tenant_file else None)
 
     def hashes_of(name: str) -> Iterator[Hashed]:
-        keyed = [_image_key(name, hashing)] if of == "pixels" else _keys_of(name, raw, hashing)
+        keyed = [_image_key(name, hashing)] if of == "pixels" else _keys_of(name, hashing)
         for item_name, item_key, orientation in keyed:
             fields = {
                 release: mmhash.engines.request_fields(
@@ -108,25 +80,13 @@ def key_files(
         raise typer.Exit(1)
 
 
-def hash_named_file(name: str, algorithm: Algorithm, threads: int | None) -> tuple[Digest, int]:
+def hash_named_file(name: str, algorithm: Algorithm) -> tuple[Digest, int]:
     """Return the digest of a file's bytes, and their number."""
     # Not a Hasher: it accepts any input and so imports numpy, which files do not need.
-    state = ALGORITHM_SPECS[algorithm].new_state(threads or cpu_count())
+    state = ALGORITHM_SPECS[algorithm].new_state(cpu_count())
     with open_file(name) as file:
         nbytes = hash_file(file, state, is_mapped=name != STDIN)
     return Digest(algorithm, state.digest()), nbytes
-
-
-def _read_raw(dtype: str | None, shape: str | None) -> _Raw | None:
-    if dtype is None and shape is None:
-        return None
-    if dtype is None or shape is None:
-        raise typer.BadParameter("a tensor needs both --dtype and --shape")
-    if dtype not in ITEM_SIZE:
-        raise typer.BadParameter(unknown_dtype(dtype), param_hint="'--dtype'")
-    if _SHAPE.fullmatch(shape) is None:
-        raise typer.BadParameter("give numbers, as in 1,3,224,224", param_hint="'--shape'")
-    return _Raw(dtype, tuple(map(int, shape.split(","))) if shape else ())
 
 
 def _read_tenant(path: Path) -> bytes:
@@ -140,7 +100,7 @@ def _read_tenant(path: Path) -> bytes:
     raise InputValueError(f"{path}: a tenant's secret must be 32 bytes or 64 hex digits")
 
 
-def _keys_of(name: str, raw: _Raw | None, hashing: _Hashing) -> Iterator[_Keyed]:
+def _keys_of(name: str, hashing: _Hashing) -> Iterator[_Keyed]:
     """Yield the items of a file with their keys; the suffix decides the format."""
     suffix = Path(name).suffix.lower()
     if suffix in PICKLES:
@@ -148,24 +108,13 @@ def _keys_of(name: str, raw: _Raw | None, hashing: _Hashing) -> Iterator[_Keyed]
             f"{suffix} files are pickles, which run code when they are loaded: save the"
             " tensors as .safetensors or .npy"
         )
-    if suffix not in {".npy", ".safetensors"}:
-        yield _Keyed(name, _file_key(name, raw, hashing))
-    elif raw:
-        raise InputValueError(f"{suffix} files contain their dtype and shape: omit --dtype")
-    elif suffix == ".npy":
+    if suffix == ".npy":
         yield _Keyed(name, _array_key(name, hashing))
-    else:
+    elif suffix == ".safetensors":
         yield from _tensor_keys(name, hashing)
-
-
-def _file_key(name: str, raw: _Raw | None, hashing: _Hashing) -> Digest:
-    content, nbytes = hash_named_file(name, hashing.algorithm, hashing.threads)
-    if raw is None:
-        return frame("bytes", "", (), content, tenant=hashing.tenant)
-    expected = prod(raw.shape) * ITEM_SIZE[raw.dtype]
-    if nbytes != expected:
-        raise InputValueError(f"it has {nbytes} bytes, but this dtype and shape take {expected}")
-    return frame("tensor", raw.dtype, raw.shape, content, tenant=hashing.tenant)
+    else:
+        content, _ = hash_named_file(name, hashing.algorithm)
+        yield _Keyed(name, frame("bytes", "", (), content, tenant=hashing.tenant))
 
 
 def _array_key(name: str, hashing: _Hashing) -> Digest:
@@ -189,13 +138,10 @@ def _tensor_keys(name: str, hashing: _Hashing) -> Iterator[_Keyed]:
     from mmhash.hashing import digest  # noqa: PLC0415
     from mmhash.io.safetensors import read_tensors  # noqa: PLC0415
 
-    algorithm, threads, tenant = hashing
     for tensor in read_tensors(name):
-        content = digest(tensor.data, algorithm=algorithm, threads=threads)
-        yield _Keyed(
-            f"{name}:{tensor.name}",
-            frame("tensor", tensor.dtype, tensor.shape, content, tenant=tenant),
-        )
+        content = digest(tensor.data, algorithm=hashing.algorithm)
+        key = frame("tensor", tensor.dtype, tensor.shape, content, tenant=hashing.tenant)
+        yield _Keyed(f"{name}:{tensor.name}", key)
 
 
 def _image_key(name: str, hashing: _Hashing) -> _Keyed:
@@ -204,5 +150,5 @@ def _image_key(name: str, hashing: _Hashing) -> _Keyed:
 
     with open_file(name) as file:
         image = read_image_file(file)
-    content = digest(image.pixels, algorithm=hashing.algorithm, threads=hashing.threads)
+    content = digest(image.pixels, algorithm=hashing.algorithm)
     return _Keyed(name, image.key(content, tenant=hashing.tenant), image.exif_orientation)

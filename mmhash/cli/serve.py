@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mmhash.cli.report import say, say_json
+from mmhash.cli.report import say
 from mmhash.errors import InputValueError
 from mmhash.extras import needs_extra
 
@@ -77,7 +77,6 @@ GatewayCheck = Annotated[
     bool,
     typer.Option("--check", help="Check the settings, each worker and its KV events, and exit."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="With --check: print the result as JSON.")]
 
 
 def serve(
@@ -89,7 +88,6 @@ def serve(
     config: Config = None,
     settings: Set = None,
     check: Check = False,
-    as_json: AsJson = False,
 ) -> None:
     """Serve keys and plans over HTTP until stopped.
 
@@ -113,9 +111,8 @@ def serve(
         gateway = GatewaySettings()
         gateway.check_releases(effective.engine_fallback)
     if check:
-        _say_facts(check_resources(effective), as_json=as_json)
+        _say_facts(check_resources(effective))
         return
-    _refuse_json(as_json=as_json)
     server.serve(effective, partial(create_app, gateway=gateway))
 
 
@@ -132,7 +129,6 @@ def run_gateway(
     config: Config = None,
     settings: GatewaySet = None,
     check: GatewayCheck = False,
-    as_json: AsJson = False,
 ) -> None:
     """Route each request to the worker with most of it cached."""
     with needs_extra("service"):
@@ -147,9 +143,8 @@ def run_gateway(
     options = {"host": host, "port": port, "uds": uds, "processes": processes}
     effective, gateway, _ = _read_fleet(settings, fleet, options, check=check)
     if check:
-        _check_workers(effective, gateway, as_json=as_json)
+        _check_workers(effective, gateway)
         return
-    _refuse_json(as_json=as_json)
     server.serve(effective, partial(create_gateway, gateway=gateway))
 
 
@@ -165,7 +160,6 @@ def run_picker(
     config: Config = None,
     settings: GatewaySet = None,
     check: GatewayCheck = False,
-    as_json: AsJson = False,
 ) -> None:
     """Choose workers for Envoy, as the gateway does."""
     with needs_extra("envoy"):
@@ -190,9 +184,8 @@ def run_picker(
                 "or the name by --worker-dns"
             )
     if check:
-        _check_workers(effective, gateway, as_json=as_json)
+        _check_workers(effective, gateway)
         return
-    _refuse_json(as_json=as_json)
     server.serve(effective, partial(create_picker, gateway=gateway), binds=True)
 
 
@@ -232,36 +225,24 @@ def _read_fleet(
         return effective, gateway, asyncio.run(read_workers(gateway, effective.engine_fallback))
 
 
-def _check_workers(settings: Any, gateway: Any, *, as_json: bool) -> None:
-    """Print what is known of each worker; exit with status 1 if a worker has a problem."""
+def _check_workers(settings: Any, gateway: Any) -> None:
+    """Print each worker with its problems; exit with status 1 if there are any."""
     from mmhash_service.gateway.check import check_workers  # noqa: PLC0415  (slow)
     from mmhash_service.models import Models  # noqa: PLC0415
     from mmhash_service.server.check import check_resources  # noqa: PLC0415
 
-    facts = check_resources(settings)
+    _say_facts(check_resources(settings))
     models = Models(settings.models)
     workers = asyncio.run(check_workers(gateway, models, settings.engine_fallback))
-    if as_json:
-        say_json(facts | {"workers": [worker._asdict() for worker in workers]})
-    else:
-        _say_facts(facts, as_json=False)
-        for worker in workers:
-            say(f"worker {worker.url}: {worker.engine or 'unknown engine'}, events={worker.events}")
-            for problem in worker.problems:
-                say(f"  {problem}")
+    for worker in workers:
+        say(f"worker {worker.url}: {worker.engine or 'unknown engine'}, events={worker.events}")
+        for problem in worker.problems:
+            say(f"  {problem}")
     if any(worker.problems for worker in workers):
         raise typer.Exit(1)
 
 
-def _refuse_json(*, as_json: bool) -> None:
-    if as_json:
-        raise typer.BadParameter("the server's log has its own format", param_hint="'--json'")
-
-
-def _say_facts(facts: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        say_json(facts)
-        return
+def _say_facts(facts: dict[str, Any]) -> None:
     shown = facts | {"models": ", ".join(facts["models"]) or "none"}
     say("; ".join(f"{name}: {value}" for name, value in shown.items()))
 

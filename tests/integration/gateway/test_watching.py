@@ -76,11 +76,12 @@ def test_the_check_connects_to_each_worker(tmp_path: Path) -> None:
             ("http://127.0.0.1:1,engine=vllm@0.32.0", "connection refused"),
         ):
             done = subprocess.run(
-                [*COMMAND, "--check", "--json", "--worker", spec, "--set", f"models={model}"],
+                [*COMMAND, "--check", "--worker", spec, "--set", f"models={model}"],
                 stdout=subprocess.PIPE,
                 text=True,
                 check=False,
             )
-            (checked,) = json.loads(done.stdout)["workers"]
-            assert problem in "; ".join(checked["problems"])
-            assert done.returncode == bool(problem)
+            _, checked, *problems = done.stdout.splitlines()
+            assert checked.startswith(f"worker {spec.partition(',')[0]}: vllm@0.")
+            assert problem in "; ".join(problems)
+            assert done.returncode == bool(problem) == bool(problems)

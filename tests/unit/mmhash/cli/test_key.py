@@ -51,7 +51,7 @@ def test_bytes(file: Path) -> None:
     file.write_bytes(b"foo")
     secret = file.with_name("tenant")
     assert keys_of(file) == {str(file): mmhash.key(b"foo").hex()}
-    assert keys_of(file, "--algorithm", "xxh3", "--threads", 2) == {
+    assert keys_of(file, "--algorithm", "xxh3") == {
         str(file): mmhash.key(b"foo", algorithm="xxh3").hex()
     }
     for spelling in (TENANT, TENANT.hex().encode(), TENANT.hex().upper().encode() + b"\n"):
@@ -71,32 +71,8 @@ def test_tenant_file_of_another_size(file: Path, secret: bytes) -> None:
     assert "32 bytes or 64 hex" in str(done.exception)
 
 
-@pytest.mark.parametrize("shape", ["2,3", "6", "1,6,1", "3,2"])
-def test_raw_tensor(file: Path, shape: str) -> None:
-    tensor = torch.arange(6, dtype=torch.bfloat16).reshape([int(n) for n in shape.split(",")])
-    file.write_bytes(tensor.view(torch.uint8).numpy().tobytes())
-    assert keys_of(file, "--dtype", "bfloat16", "--shape", shape) == {
-        str(file): mmhash.key(tensor).hex()
-    }
-
-
-def test_raw_tensor_of_another_size(file: Path) -> None:
-    file.write_bytes(b"foo")
-    said = refusal(file, "--dtype", "float16", "--shape", "1,2")
-    assert "it has 3 bytes, but this dtype and shape take 4" in said
-
-
 @pytest.mark.parametrize(
-    "options",
-    [
-        ["--dtype", "int8"],
-        ["--shape", "3"],
-        ["--dtype", "float17", "--shape", "3"],
-        *(["--dtype", "int8", "--shape", bad] for bad in ("-3", "3,", "3x1", "٣", "9" * 19, " 3")),
-        ["--dtype", "int8", "--shape", "3", "--of", "pixels"],
-        ["--of", "voxels"],
-        ["--tenant-file", "/nonexistent"],
-    ],
+    "options", [["--of", "voxels"], ["--tenant-file", "/nonexistent"]], ids=["of", "tenant"]
 )
 def test_wrong_usage_exits_2(file: Path, options: list[str]) -> None:
     file.write_bytes(b"foo")
@@ -221,11 +197,6 @@ def test_safetensors_that_is_none_is_refused(tmp_path: Path, content: bytes, rea
     assert reason in refusal(file)
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".safetensors"])
-def test_file_that_says_its_dtype_is_told_none(tmp_path: Path, suffix: str) -> None:
-    assert "--dtype" in refusal(tmp_path / f"file{suffix}", "--dtype", "int8", "--shape", "1")
-
-
 @pytest.mark.parametrize("name", ["file", "file.npy", "file.safetensors"])
 def test_missing_file_does_not_stop_the_others(tmp_path: Path, name: str) -> None:
     good = tmp_path / "good"
@@ -242,7 +213,7 @@ def test_a_file_is_hashed_in_slices(file: Path, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr("mmhash.io.files.SLICE", 1 << 16)
     data = bytes(i % 251 for i in range(size))
     file.write_bytes(data)
-    assert keys_of(file, "--threads", 1) == {str(file): mmhash.key(data).hex()}
+    assert keys_of(file) == {str(file): mmhash.key(data).hex()}
 
 
 def test_named_pipe(tmp_path: Path) -> None:
@@ -277,3 +248,15 @@ def test_what_is_no_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "damaged" in refusal(file, "--of", "pixels")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
     assert "decompression bomb" in refusal(file, "--of", "pixels")
+
+
+def test_json_has_the_fields_of_each_engine(file: Path) -> None:
+    file.write_bytes(b"foo")
+    key = mmhash.key(b"foo")
+    engines = {name: mmhash.engines.request_fields(key, name) for name in ("vllm", "sglang")}
+    line = {"name": str(file), "key": key.hex()}
+    for options, expected in (
+        (["--engine", "vllm,sglang"], line | {"engines": engines}),
+        ([], line),
+    ):
+        assert json.loads(run(file, "--json", *options).stdout) == expected
