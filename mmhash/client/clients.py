@@ -22,7 +22,7 @@ from mmhash.client import calls
 from mmhash.client.calls import Call
 from mmhash.client.exchange import Attempts, Request, body_of
 from mmhash.client.shared import SharedItems
-from mmhash.errors import ClosedError, InputTypeError, InputValueError, MMHashError, ServiceError
+from mmhash.errors import ClosedError, InputValueError, MMHashError, ServiceError
 from mmhash.forks import check_not_forked
 
 P = ParamSpec("P")
@@ -83,7 +83,7 @@ class _Common(ABC):
         check_seconds("timeout_s", timeout_s, _MAX_TIMEOUT_S)
         self._new_attempts = partial(Attempts, float(timeout_s), check_int("retries", retries, 0))
         self._base_url = str(_parse_url(base_url)).rstrip("/")
-        path = _socket_path(uds)
+        path = None if uds is None else os.fsdecode(uds)
         self._shared = SharedItems(is_local=path is not None)
         self._owner = os.getpid()
         self._open_http(path, _headers(api_key, tenant))
@@ -137,14 +137,6 @@ class Client(_Common):
         transport = None if uds is None else httpx.HTTPTransport(uds=uds, limits=_LIMITS)
         self._http = httpx.Client(headers=headers, limits=_LIMITS, transport=transport)
 
-    def health(self) -> bool:
-        """Return True if the service responds; do not retry."""
-        return self._is_ok("/health")
-
-    def ready(self) -> bool:
-        """Return True if the service accepts requests; do not retry."""
-        return self._is_ok("/ready")
-
     def close(self) -> None:
         """Close the connections, and free the shared memory."""
         if self._owner == os.getpid():
@@ -161,12 +153,6 @@ class Client(_Common):
         attempts = self._new_attempts()
         call = build()
         return call.read([self._send(request, attempts) for request in call.requests])
-
-    def _is_ok(self, path: str) -> bool:
-        with suppress(ServiceError):
-            self._send_once(Request("GET", path), self._new_attempts())
-            return True
-        return False
 
     def _send(self, request: Request, attempts: Attempts) -> bytes:
         if request.payload is not None and self._shared.is_used:
@@ -221,14 +207,6 @@ class AsyncClient(_Common):
         self._http = httpx.AsyncClient(headers=headers, limits=_LIMITS, transport=transport)
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def health(self) -> bool:
-        """Return True if the service responds; do not retry."""
-        return await self._is_ok("/health")
-
-    async def ready(self) -> bool:
-        """Return True if the service accepts requests; do not retry."""
-        return await self._is_ok("/ready")
-
     async def aclose(self) -> None:
         """Close the connections, and free the shared memory."""
         if self._owner == os.getpid():
@@ -248,12 +226,6 @@ class AsyncClient(_Common):
         if sum(map(len, bodies)) <= _READ_INLINE_MAX:
             return call.read(bodies)
         return await _in_thread(partial(call.read, bodies))
-
-    async def _is_ok(self, path: str) -> bool:
-        with suppress(ServiceError):
-            await self._send_once(Request("GET", path), self._new_attempts())
-            return True
-        return False
 
     async def _send(self, request: Request, attempts: Attempts) -> bytes:
         if request.payload is not None and self._shared.is_used:
@@ -317,15 +289,6 @@ def _parse_url(text: Any) -> httpx.URL:
             " pass a key of the service as api_key"
         )
     return url
-
-
-def _socket_path(path: str | PathLike[str] | None) -> str | None:
-    if path is None:
-        return None
-    try:
-        return os.fsdecode(path)
-    except TypeError:
-        raise InputTypeError(f"uds must be a path, not {type(path).__name__}") from None
 
 
 async def _awaited(pieces: Iterator[Any]) -> AsyncIterator[Any]:

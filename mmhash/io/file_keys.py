@@ -7,7 +7,6 @@ from typing import Literal
 from mmhash.arguments import check_choice
 from mmhash.cpu import Hasher, cpu_count
 from mmhash.digest import Algorithm, Digest
-from mmhash.errors import InputTypeError
 from mmhash.framing import frame
 from mmhash.hashing import digest
 from mmhash.io.files import hash_file
@@ -28,7 +27,7 @@ def digest_file(
     True
     """
     hasher = Hasher(algorithm, threads=threads or cpu_count())
-    with _checked(path).open("rb") as file:
+    with Path(path).open("rb") as file:
         hash_file(file, hasher)
     return Digest(hasher.name, hasher.digest())
 
@@ -57,16 +56,9 @@ def key_file(
     """
     check_choice("of", of, "bytes", "pixels")
     if of == "pixels":
-        with _checked(path).open("rb") as file:
+        with Path(path).open("rb") as file:
             image = read_image_file(file)
         content = digest(image.pixels, algorithm=algorithm, threads=threads)
         return image.key(content, tenant=tenant)
     content = digest_file(path, algorithm=algorithm, threads=threads)
     return frame("bytes", "", (), content, tenant=tenant)
-
-
-def _checked(path: str | os.PathLike[str]) -> Path:
-    """Return the path; refuse a number, which open() would take as a descriptor."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise InputTypeError(f"path must be a str or a pathlib.Path, not {type(path).__name__}")
-    return Path(path)

@@ -8,7 +8,7 @@ import pytest
 from blake3 import blake3
 
 import mmhash
-from mmhash.client import AsyncClient, Client
+from mmhash.client import AsyncClient
 from tests.support.decoders import wait_for_ready
 from tests.support.service import serving
 
@@ -34,34 +34,16 @@ def test_it_asks_at_a_unix_socket_with_its_key(
     for where in (socket_path, str(socket_path)):
         with connect(uds=where, api_key=KEY) as client:
             assert client.hash(b"abc")[0].key == mmhash.key(b"abc")
-            assert client.ready() is client.health() is True
 
 
 def test_without_a_good_key_it_is_refused(connect: Any, socket_path: Path) -> None:
     for key in (None, "another"):
-        with connect(uds=socket_path, api_key=key) as client:
-            assert client.ready() is True
-            with pytest.raises(mmhash.ServiceError, match="API key") as caught:
-                client.hash(bytes(2 << 20))
+        with (
+            connect(uds=socket_path, api_key=key) as client,
+            pytest.raises(mmhash.ServiceError, match="API key") as caught,
+        ):
+            client.hash(bytes(2 << 20))
         assert (caught.value.status, caught.value.type) == (401, "urn:mmhash:problem:unauthorized")
-
-
-def test_after_close_there_is_a_named_error(url: str) -> None:
-    with Client(url) as closed:
-        closed.hash(b"x")
-    calls: list[Any] = [lambda: closed.hash(b"x"), closed.health, closed.info]
-    for call in calls:
-        with pytest.raises(mmhash.ClosedError, match="this Client is closed"):
-            call()
-
-    async def main() -> None:
-        async with AsyncClient(url) as client:
-            await client.hash(b"x")
-        with pytest.raises(mmhash.ClosedError, match="this AsyncClient is closed"):
-            await client.hash(b"x")
-        await client.aclose()
-
-    asyncio.run(main())
 
 
 def test_one_client_for_one_event_loop(url: str) -> None:
