@@ -10,7 +10,7 @@ import ctypes
 import os
 import weakref
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple
 
 from mmhash.arguments import check_int
 from mmhash.errors import DeviceError, InputTypeError, InputValueError
@@ -82,9 +82,6 @@ class FeaturePool:
                 + (": use SharedTensor" if tensor.is_cpu else "")
             )
         return self._copy(view, view.data, *self._ledger.grant(view.data.nbytes))
-
-    def __reduce__(self) -> NoReturn:
-        raise InputTypeError("a pool is not sent to another process: send its features' handles")
 
     def _copy(self, view: View, content: DeviceBytes, grant: Grant, offset: int) -> IpcTensor:
         import torch  # noqa: PLC0415  (a tensor has imported it)

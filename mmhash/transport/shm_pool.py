@@ -5,12 +5,12 @@ New pages cost more than a hash. A pool's pages already exist, and readers keep 
 
 import os
 import weakref
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from mmhash.arguments import check_int
-from mmhash.errors import InputTypeError, TransportError
+from mmhash.errors import TransportError
 from mmhash.forks import check_not_forked
 from mmhash.transport.handles import Handle
 from mmhash.transport.ledger import Ledger
@@ -28,60 +28,40 @@ class SharedPool:
 
     def __init__(self, nbytes: int, *, consumers: int = 1, timeout_s: float = 60.0) -> None:
         self.nbytes = check_int("nbytes", nbytes, 1)
-        self._segment: _PoolSegment | None = _PoolSegment(nbytes, consumers, timeout_s)
+        self._owner = os.getpid()
+        segment = Segment(nbytes)
+        self._name = segment.name
+        self._ledger = Ledger(
+            nbytes, segment.name.encode(), consumers=consumers, timeout_s=timeout_s
+        )
+        self._content = np.frombuffer(map_shared(segment.name), np.uint8)
+        self._free = weakref.finalize(self, _free, self._owner, self._ledger, segment)
 
     def lease(self, item: Any) -> SharedTensor:
         """Copy an array, a tensor or bytes into a slice; without room, raise a TransportError."""
+        check_not_forked("SharedPool", self._owner)
+        memory = self._content  # another thread may close the pool
+        if not self._free.alive:
+            raise TransportError("the pool was closed")
         view = shareable(item)
         content = view.on_host()
-        segment = self._own_segment()
-        grant, offset = segment.ledger.grant(len(content))
+        grant, offset = self._ledger.grant(len(content))
         try:
-            segment.content[offset : offset + len(content)] = np.frombuffer(content, np.uint8)
+            memory[offset : offset + len(content)] = np.frombuffer(content, np.uint8)
         except BaseException:
-            segment.ledger.withdraw(grant)
+            self._ledger.withdraw(grant)
             raise
-        segment.ledger.filled(grant)
-        name, dtype, shape = segment.name, view.dtype, view.shape
+        self._ledger.filled(grant)
+        name, dtype, shape = self._name, view.dtype, view.shape
         return leased_tensor(Handle("shm", name, offset, len(content), dtype, shape, None), grant)
 
     def close(self) -> None:
         """Free the memory; idempotent. A forked child leaves the memory to its parent."""
-        segment = self._segment
-        if segment is not None:
-            segment.close()
-            self._segment = None
-
-    def __reduce__(self) -> NoReturn:
-        raise InputTypeError("a pool is not sent to another process: send its features' handles")
-
-    @property
-    def _ledger(self) -> Ledger:
-        return self._own_segment().ledger
-
-    def _own_segment(self) -> "_PoolSegment":
-        segment = self._segment
-        if segment is None:
-            raise TransportError("the pool was closed")
-        check_not_forked("SharedPool", segment.owner)
-        return segment
+        self._free()
+        self._content = np.empty(0, np.uint8)  # unmaps the memory
 
 
-class _PoolSegment:
-    """The segment and the ledger of a pool, in one process."""
-
-    def __init__(self, nbytes: int, consumers: int, timeout_s: float) -> None:
-        self.owner = os.getpid()
-        segment = Segment(nbytes)
-        self.name = segment.name
-        self.content = np.frombuffer(map_shared(segment.name), np.uint8)
-        self.ledger = Ledger(
-            nbytes, segment.name.encode(), consumers=consumers, timeout_s=timeout_s
-        )
-        self.close = weakref.finalize(self, _close, self.owner, self.ledger, segment)
-
-
-def _close(owner: int, ledger: Ledger, segment: Segment) -> None:
+def _free(owner: int, ledger: Ledger, segment: Segment) -> None:
     if os.getpid() == owner:  # a forked child must not touch the parent's memory
         ledger.close()
         segment.close()
