@@ -27,3 +27,14 @@ def write_files(
 
 FIRST_SPECIAL = 258
 """The id of the first special token: 256 bytes and two tokens of the tokenizer precede it."""
+
+INTERNVL_CHAT: dict[str, Any] = {
+    "model_type": "internvl_chat",
+    "vision_config": {"image_size": 448, "patch_size": 14},
+    "downsample_ratio": 0.5,
+    "min_dynamic_patch": 1,
+    "max_dynamic_patch": 12,
+    "dynamic_image_size": True,
+    "use_thumbnail": True,
+}
+"""The config.json of an InternVL in OpenGVLab's form, which SGLang expands by rules of its own."""

@@ -1,7 +1,5 @@
 """Read values of a model's files within bounds, because families loop over and multiply them."""
 
-from collections.abc import Collection
-
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
 # No known model exceeds this with a side, a count or the length of a list.
@@ -15,14 +13,6 @@ def read_count(
     value = settings.get(name, int, default)
     if not 1 <= value <= most:
         raise UnknownModelError(f"{name} in {settings.where} must be from 1 to {most}")
-    return value
-
-
-def read_choice(settings: Section, name: str, default: str, choices: Collection[str]) -> str:
-    """Return a setting that is one of `choices`. Raise UnknownModelError for any other value."""
-    value = settings.get(name, str, default)
-    if value not in choices:
-        raise UnknownModelError(f"{name} in {settings.where} must be one of {', '.join(choices)}")
     return value
 
 

@@ -5,7 +5,6 @@ from mmhash.prompts.families.gemma3 import Gemma3
 from mmhash.prompts.families.glm4v import Glm4V
 from mmhash.prompts.families.internvl import InternVL, InternVLChat
 from mmhash.prompts.families.llama4 import Llama4
-from mmhash.prompts.families.llava import Llava, LlavaNext, LlavaOnevision
 from mmhash.prompts.families.phi4 import Phi4MM, Phi4Multimodal
 from mmhash.prompts.families.pixtral import Mistral3, Pixtral
 from mmhash.prompts.families.processed import Processed
@@ -21,9 +20,6 @@ FAMILIES: tuple[type[Family], ...] = (
     InternVL,
     InternVLChat,
     Llama4,
-    Llava,
-    LlavaNext,
-    LlavaOnevision,
     Mistral3,
     Phi4MM,
     Phi4Multimodal,

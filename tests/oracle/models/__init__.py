@@ -1,6 +1,6 @@
 """The models of the oracle: a module for each group of families."""
 
-from tests.oracle.models import llava, qwen
+from tests.oracle.models import others, qwen
 from tests.oracle.recipe import Recipe
 
-MODELS: dict[str, Recipe] = {**qwen.MODELS, **llava.MODELS}
+MODELS: dict[str, Recipe] = {**qwen.MODELS, **others.MODELS}

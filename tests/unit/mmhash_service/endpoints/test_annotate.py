@@ -14,6 +14,7 @@ import mmhash
 from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 from tests.support import prompt_models
+from tests.support.family_files import INTERNVL_CHAT, write_files
 from tests.support.in_process import running
 from tests.support.origin import Origin
 
@@ -113,8 +114,8 @@ def test_a_configured_model_decides_as_its_plan(
 
 
 def test_a_model_without_plans_for_the_engine_decides_nothing(tmp_path: Path) -> None:
-    models = {"m": prompt_models.write("llava", tmp_path)}
-    with running(create_app(Settings(decoders=1, models=models))) as server:
+    write_files(tmp_path, ("<img>", "</img>", "<IMG_CONTEXT>"), INTERNVL_CHAT)
+    with running(create_app(Settings(decoders=1, models={"m": tmp_path}))) as server:
         request = {"text": "<image>", "image_data": "YWJj", "model": "m"}
         answer = server.client.post("/annotate?engine=sglang@0.5.23", json=request).json()
     assert answer["request"]["mm_hashes"] == ["0f3e80300d68299e"]

@@ -6,7 +6,6 @@ import pytest
 
 from mmhash.prompts.families.config_values import (
     check_token,
-    read_choice,
     read_count,
     read_token,
     require_equal,
@@ -23,12 +22,6 @@ def test_counts_have_bounds() -> None:
             read_count(Section("x.json", {"n": value}), "n", most=8)
     with pytest.raises(UnknownModelError, match="has no n"):
         read_count(Section("x.json", {}), "n")
-
-
-def test_choices() -> None:
-    assert read_choice(Section("x.json", {}), "n", "a", ("a", "b")) == "a"
-    with pytest.raises(UnknownModelError, match="a, b"):
-        read_choice(Section("x.json", {"n": "c"}), "n", "a", ("a", "b"))
 
 
 def test_files_must_agree() -> None:

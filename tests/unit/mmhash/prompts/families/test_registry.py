@@ -16,10 +16,10 @@ from mmhash.prompts.families.family import Family, MediaSize
 from mmhash.prompts.families.llama4 import Llama4
 from mmhash.prompts.families.pixtral import Pixtral
 from mmhash.prompts.families.tiles import list_grids_in_set_order
-from mmhash.prompts.files import UnknownModelError
+from mmhash.prompts.files import Section, UnknownModelError
 from mmhash.prompts.loading import read_directory
 from tests.oracle import tokenizer
-from tests.support.family_files import FIRST_SPECIAL, write_files
+from tests.support.family_files import FIRST_SPECIAL, INTERNVL_CHAT, write_files
 
 VECTORS = Path(__file__).parents[4] / "vectors" / "prompts"
 HUGE = 10**9
@@ -41,9 +41,6 @@ def load(
     return registry.find(replace(read_directory(folder).files, engine=engine))
 
 
-CLIP = {"model_type": "clip_vision_model", "image_size": 336, "patch_size": 14}
-
-
 @pytest.mark.parametrize(
     ("name", "where", "changes"),
     [
@@ -52,25 +49,13 @@ CLIP = {"model_type": "clip_vision_model", "image_size": 336, "patch_size": 14}
         ("internvl", "image", {"do_resize": False}),
         ("llama4", "image", {"max_patches": 10**6}),
         ("llama4", "image", {"size": {"height": 448, "width": 448}}),
-        ("llava", "processor", {"vision_feature_select_strategy": "full"}),
-        ("llava", "config", {"vision_config": {}}),
-        ("llava", "config", {"vision_config": {"model_type": "other"}}),
-        ("llava", "config", {"vision_config": CLIP | {"image_size": 337}}),
-        ("llava", "config", {"vision_config": CLIP | {"image_size": [336, 336]}}),
-        ("llava", "config", {"image_token_index": FIRST_SPECIAL + 1}),
-        ("llava_next", "image", {"image_grid_pinpoints": [[336, 672]]}),
-        *(
-            ("llava_next", "config", {"image_grid_pinpoints": pinpoints})
-            for pinpoints in (None, [], [[336]], [[336, "672"]], [[335, 672]])
-        ),
-        ("llava_onevision", "processor", {"vision_aspect_ratio": "anyres_max_4"}),
-        ("llava_onevision", "processor", {"num_image_tokens": 576}),
         ("mistral3", "config", {"spatial_merge_size": 4}),
         ("phi4", "image", {"dynamic_hd": 10**6}),
         ("phi4", "image", {"size": {"height": 384, "width": 384}}),
         ("phi4", "image", {"patch_size": 16}),
         ("pixtral", "processor", {"patch_size": 14}),
         ("pixtral", "image", {"size": {"longest_edge": 128}}),
+        ("pixtral", "config", {"image_token_index": FIRST_SPECIAL + 1}),
     ],
 )
 def test_settings_that_no_processor_has_are_refused(
@@ -85,7 +70,6 @@ def test_settings_that_no_processor_has_are_refused(
     [
         ("internvl", {"max_patches": HUGE}, MediaSize(9, 9), "max_patches"),
         ("llama4", {"max_patches": 4}, MediaSize(672, 672), "max_patches"),
-        ("llava", {"crop_size": {"height": 448}}, MediaSize(9, 9), "crop_size"),
         ("pixtral", {"size": {"longest_edge": 32}}, MediaSize(9, 9), "size"),
         ("pixtral", {}, MediaSize(1, 8192), "1 x 8192"),
         ("phi4", {}, MediaSize(1, 8000), "1 x 8000"),
@@ -96,17 +80,6 @@ def test_options_and_sizes_that_are_not_planned_are_refused(
 ) -> None:
     with pytest.raises(InputValueError, match=reason):
         load(name, tmp_path).expand("image", size, options)
-
-
-INTERNVL_CHAT: dict[str, Any] = {
-    "model_type": "internvl_chat",
-    "vision_config": {"image_size": 448, "patch_size": 14},
-    "downsample_ratio": 0.5,
-    "min_dynamic_patch": 1,
-    "max_dynamic_patch": 12,
-    "dynamic_image_size": True,
-    "use_thumbnail": True,
-}
 
 
 def load_internvl_chat(folder: Path, **changes: Any) -> Family:
@@ -168,8 +141,10 @@ def test_grids_in_set_order_are_those_of_vllm() -> None:
 
 
 def test_the_vision_tower_tells_pixtral_and_llava_apart(tmp_path: Path) -> None:
-    assert isinstance(load("pixtral", tmp_path), Pixtral)
-    assert not isinstance(load("llava", tmp_path), Pixtral)
+    pixtral = load("pixtral", tmp_path)
+    assert isinstance(pixtral, Pixtral)
+    config = pixtral.files.config.values | {"vision_config": {"model_type": "clip_vision_model"}}
+    assert not Pixtral.takes(Section("config.json", config))
 
 
 def test_sglang_has_an_item_for_each_tile_of_llama_4_so_takes_no_hash(tmp_path: Path) -> None:
@@ -180,14 +155,12 @@ def test_sglang_has_an_item_for_each_tile_of_llama_4_so_takes_no_hash(tmp_path: 
 
 # SGLang expands these by rules that are not the family's, or does not serve them.
 OTHER_IN_SGLANG = (
-    "internvl", "internvl_chat", "llava", "llava_next", "llava_onevision",
-    "phi4_multimodal", "phi4mm",
+    "internvl", "internvl_chat", "phi4_multimodal", "phi4mm",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", OTHER_IN_SGLANG)
 def test_a_family_is_refused_for_an_engine_with_other_rules(kind: str, tmp_path: Path) -> None:
-    config = {"model_type": kind, "vision_config": {"model_type": "clip_vision_model"}}
-    files = write_files(tmp_path, (), config, engine="sglang")
+    files = write_files(tmp_path, (), {"model_type": kind}, engine="sglang")
     with pytest.raises(UnknownModelError, match=f"{kind}.*sglang"):
         registry.find(files)

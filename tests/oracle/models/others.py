@@ -1,4 +1,4 @@
-"""LLaVA's, InternVL's, Gemma's, Mistral's, Llama's and Phi's models."""
+"""InternVL's, Gemma's, Mistral's, Llama's and Phi's models."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -7,11 +7,6 @@ from typing import Any
 
 from tests.oracle.recipe import Recipe
 
-_PINPOINTS = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]
-_MANY_PINPOINTS = [[384 * rows, 384 * columns] for rows in range(1, 7) for columns in range(1, 7)]
-
-_CLIP = {"model_type": "clip_vision_model", "image_size": 336, "patch_size": 14}
-_SIGLIP = {"model_type": "siglip_vision_model", "image_size": 384, "patch_size": 14}
 _PIXTRAL = {"model_type": "pixtral"}
 
 _GEMMA = {
@@ -82,37 +77,20 @@ def _build(
     """Return the builder of a processor: its class, its image processor, and their settings."""
 
     def build(folder: Path) -> Any:
-        import numpy as np
         import transformers
-        from transformers.models.llava import processing_llava
 
-        # LLaVA's asks for an array only to read its shape.
-        processing_llava.to_numpy_array = lambda image: np.broadcast_to(np.float32(0), image.shape)
         kind = getattr(transformers, image[0])
         if image[0] in {"Llama4ImageProcessor", "Phi4MultimodalImageProcessor"}:
             kind = _read_values(kind)
         parts = {"image_processor": kind(**image[1])}
-        if name in {"InternVLProcessor", "LlavaOnevisionProcessor"}:
-            video = name.replace("Processor", "VideoProcessor")
-            parts["video_processor"] = getattr(transformers, video)()
+        if name == "InternVLProcessor":
+            parts["video_processor"] = transformers.InternVLVideoProcessor()
         if name == "Phi4MultimodalProcessor":
             parts["audio_processor"] = transformers.Phi4MultimodalFeatureExtractor()
         tokenizer = _tokenizer(folder, tokens or {})
         return getattr(transformers, name)(tokenizer=tokenizer, **parts, **settings)
 
     return build
-
-
-def _llava(kind: str, name: str, image: tuple[str, dict[str, Any]], **settings: Any) -> Recipe:
-    config = {"model_type": kind, **settings.pop("config"), "image_token_index": 258}
-    return Recipe(
-        modality="image",
-        special=("<image>", "<video>"),
-        config=config,
-        text="<image>",
-        target="<image>",
-        processor=_build(name, image, **settings),
-    )
 
 
 def _pixtral(kind: str, image: dict[str, Any], **settings: Any) -> Recipe:
@@ -193,46 +171,7 @@ def _phi(**image: Any) -> Recipe:
     )
 
 
-_CROP = {"size": {"shortest_edge": 336}, "crop_size": {"height": 336, "width": 336}}
-
 MODELS: dict[str, Recipe] = {
-    "llava": _llava(
-        "llava",
-        "LlavaProcessor",
-        ("CLIPImageProcessor", _CROP),
-        config={"vision_config": _CLIP},
-        patch_size=14,
-        vision_feature_select_strategy="default",
-        num_additional_image_tokens=1,
-    ),
-    "llava-siglip": _llava(
-        "llava",
-        "LlavaProcessor",
-        ("SiglipImageProcessor", {"size": {"height": 384, "width": 384}}),
-        config={"vision_config": _SIGLIP, "vision_feature_select_strategy": "full"},
-        patch_size=14,
-        vision_feature_select_strategy="full",
-    ),
-    "llava_next": _llava(
-        "llava_next",
-        "LlavaNextProcessor",
-        ("LlavaNextImageProcessor", _CROP | {"image_grid_pinpoints": _PINPOINTS}),
-        config={"vision_config": _CLIP, "image_grid_pinpoints": _PINPOINTS},
-        patch_size=14,
-        vision_feature_select_strategy="default",
-        num_additional_image_tokens=1,
-    ),
-    "llava_onevision": _llava(
-        "llava_onevision",
-        "LlavaOnevisionProcessor",
-        (
-            "LlavaOnevisionImageProcessor",
-            {"size": {"height": 384, "width": 384}, "image_grid_pinpoints": _MANY_PINPOINTS},
-        ),
-        config={"vision_config": _SIGLIP, "image_grid_pinpoints": _MANY_PINPOINTS},
-        num_image_tokens=729,
-        vision_feature_select_strategy="full",
-    ),
     "pixtral": _pixtral("llava", {}, config={"vision_config": _PIXTRAL}, patch_size=16),
     "mistral3": _pixtral(
         "mistral3",
