@@ -54,6 +54,7 @@ _VLLM: dict[str, _Texts] = {
     "hunyuan_vl": _NO_TEXT,
     "hyperclovax_vision_v2": {"image": "", "video": ""},
     "idefics3": {"image": "<image>"},
+    "internvl": {"image": "<IMG_CONTEXT>"},
     "janus": _NO_TEXT,
     "kimi_k25": _NO_TEXT,
     "lfm2_vl": {"image": "<image>"},

@@ -2,54 +2,13 @@
 
 from typing import ClassVar
 
-from mmhash.prompts.families.config_values import check_token, read_count, read_token
+from mmhash.prompts.families.config_values import read_count
 from mmhash.prompts.families.family import Expansion, ImageFamily, MediaSize, Placeholder
 from mmhash.prompts.families.layout import lay_out
-from mmhash.prompts.families.tiles import choose_grid, list_grids, list_grids_in_set_order
+from mmhash.prompts.families.tiles import choose_grid, list_grids
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
-MAX_TILES = 256
-MAX_CHAT_TILES = 64
-
-
-class InternVL(ImageFamily):
-    """InternVL 3 in transformers' form, with `model_type` internvl: images."""
-
-    model_types: ClassVar[frozenset[str]] = frozenset({"internvl"})
-    # SGLang serves this family with its generic backend, which has no prefix cache.
-    engines: ClassVar[frozenset[str]] = frozenset({"vllm"})
-    options: ClassVar[frozenset[str]] = frozenset({"crop_to_patches", "min_patches", "max_patches"})
-
-    def __init__(self, files: ModelFiles) -> None:
-        super().__init__(files)
-        image = files.image_processor
-        size = image.section("size")
-        self.tile_pixels = read_count(size, "height") * read_count(size, "width")
-        if not image.get("do_resize", bool, default=True):
-            raise UnknownModelError(f"do_resize in {image.where} must be true")
-        self.min_patches = read_count(image, "min_patches", 1, MAX_TILES)
-        self.max_patches = read_count(image, "max_patches", 12, MAX_TILES)
-        self.run = read_count(files.processor, "image_seq_length", 256)
-        context = read_token(files, "context_image_token")
-        start, end = (read_token(files, f"{edge}_image_token") for edge in ("start", "end"))
-        self.image = Placeholder(context, context)
-        self.text = f"{start}{context}{end}"
-        self.token = check_token(files, context, 151667)
-
-    def expand_image(self, size: MediaSize, given: Section) -> Expansion:
-        """Return the tokens of all tiles between two marks.
-
-        The processor's built-in `crop_to_patches=True` overrides the image processor's file. Only
-        an option of the request changes it.
-        """
-        tiles = 1
-        if given.get("crop_to_patches", bool, default=True):
-            least = read_count(given, "min_patches", self.min_patches, MAX_TILES)
-            most = read_count(given, "max_patches", self.max_patches, MAX_TILES)
-            columns, rows = choose_grid(size, list_grids(least, most), self.tile_pixels)
-            tiles = columns * rows
-        tiles += tiles != 1
-        return lay_out(self.files, self.text, self.token, self.run * tiles)
+MAX_TILES = 64
 
 
 class InternVLChat(ImageFamily):
@@ -74,8 +33,8 @@ class InternVLChat(ImageFamily):
                 f"downsample_ratio in {files.config.where} must be above 0 and at most 1"
             )
         self.run = int(side**2 * ratio**2)
-        self.min_tiles = read_count(files.config, "min_dynamic_patch", most=MAX_CHAT_TILES)
-        self.max_tiles = read_count(files.config, "max_dynamic_patch", most=MAX_CHAT_TILES)
+        self.min_tiles = read_count(files.config, "min_dynamic_patch", most=MAX_TILES)
+        self.max_tiles = read_count(files.config, "max_dynamic_patch", most=MAX_TILES)
         self.is_dynamic = files.config.get("dynamic_image_size", bool)
         self.has_thumbnail = files.config.get("use_thumbnail", bool)
         self.token = files.token_id("<IMG_CONTEXT>")
@@ -87,11 +46,11 @@ class InternVLChat(ImageFamily):
 
     def count_tiles(self, size: MediaSize, given: Section) -> int:
         """Return the number of tiles. If there are several, the whole image counts as one more."""
-        least = read_count(given, "min_dynamic_patch", self.min_tiles, MAX_CHAT_TILES)
-        most = read_count(given, "max_dynamic_patch", self.max_tiles, MAX_CHAT_TILES)
+        least = read_count(given, "min_dynamic_patch", self.min_tiles, MAX_TILES)
+        most = read_count(given, "max_dynamic_patch", self.max_tiles, MAX_TILES)
         if not given.get("dynamic_image_size", bool, self.is_dynamic):
             least = most = 1
-        columns, rows = choose_grid(size, list_grids_in_set_order(least, most), self.image_size**2)
+        columns, rows = choose_grid(size, list_grids(least, most), self.image_size**2)
         tiles = columns * rows
         if tiles != 1 and given.get("use_thumbnail", bool, self.has_thumbnail):
             tiles += 1

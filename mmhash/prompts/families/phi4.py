@@ -6,7 +6,7 @@ from typing import ClassVar
 from mmhash.errors import InputValueError
 from mmhash.prompts.families.config_values import read_count, read_token
 from mmhash.prompts.families.family import Expansion, ImageFamily, MediaSize, Placeholder
-from mmhash.prompts.families.tiles import choose_grid, list_grids_in_set_order
+from mmhash.prompts.families.tiles import choose_grid, list_grids
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
 MAX_TILES = 64
@@ -66,7 +66,7 @@ def count_features(size: MediaSize, most: int) -> tuple[int, int]:
     """Return the rows and columns of patch pairs of all tiles, without padding."""
     columns, rows = math.ceil(size.width / TILE), math.ceil(size.height / TILE)
     if columns * rows > most:
-        columns, rows = choose_grid(size, list_grids_in_set_order(1, most), TILE * TILE)
+        columns, rows = choose_grid(size, list_grids(1, most), TILE * TILE)
     width, height = columns * TILE, rows * TILE
     wide, high = width / size.width, height / size.height
     kept = (width, int(size.height * wide)) if wide < high else (int(size.width * high), height)

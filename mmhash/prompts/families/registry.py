@@ -3,7 +3,7 @@
 from mmhash.prompts.families.family import Family
 from mmhash.prompts.families.gemma3 import Gemma3
 from mmhash.prompts.families.glm4v import Glm4V
-from mmhash.prompts.families.internvl import InternVL, InternVLChat
+from mmhash.prompts.families.internvl import InternVLChat
 from mmhash.prompts.families.llama4 import Llama4
 from mmhash.prompts.families.phi4 import Phi4MM, Phi4Multimodal
 from mmhash.prompts.families.pixtral import Mistral3, Pixtral
@@ -17,7 +17,6 @@ FAMILIES: tuple[type[Family], ...] = (
     Qwen3VL,
     Glm4V,
     Gemma3,
-    InternVL,
     InternVLChat,
     Llama4,
     Mistral3,

@@ -8,25 +8,11 @@ from mmhash.prompts.families.family import MediaSize
 
 @lru_cache(maxsize=64)
 def list_grids(least: int, most: int) -> list[tuple[int, int]]:
-    """Return the grids (columns, rows) of `least` to `most` tiles, by tiles, then by columns."""
-    return sorted(
-        (
-            (columns, rows)
-            for columns in range(1, most + 1)
-            for rows in range(1, most // columns + 1)
-            if columns * rows >= least
-        ),
-        key=lambda grid: grid[0] * grid[1],
-    )
+    """Return the grids (columns, rows) of `least` to `most` tiles, ordered by tiles as in vLLM.
 
-
-@lru_cache(maxsize=64)
-def list_grids_in_set_order(least: int, most: int) -> list[tuple[int, int]]:
-    """Return the same grids ordered by tiles, with ties in the order of Python's set, as in vLLM.
-
-    The order settles ties. For each n from `least` to `most`, vLLM adds all grids of up to n
-    columns and rows to a set, most of them again and again. Here only new grids are added, in the
-    same order.
+    Ties are in the order of Python's set, and settle the choice. For each n from `least` to `most`,
+    vLLM adds all grids of up to n columns and rows to a set, most of them again and again. Here
+    only new grids are added, in the same order.
     """
     grids = {
         (columns, rows)

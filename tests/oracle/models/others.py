@@ -1,4 +1,4 @@
-"""InternVL's, Gemma's, Mistral's, Llama's and Phi's models."""
+"""Gemma's, Mistral's, Llama's and Phi's models."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -13,12 +13,6 @@ _GEMMA = {
     "boi_token": "<start_of_image>",
     "eoi_token": "<end_of_image>",
     "image_token": "<image_soft_token>",
-}
-_INTERNVL = {
-    "start_image_token": "<img>",
-    "end_image_token": "</img>",
-    "context_image_token": "<IMG_CONTEXT>",
-    "video_token": "<video>",
 }
 _LLAMA = (
     "<|image|>",
@@ -83,8 +77,6 @@ def _build(
         if image[0] in {"Llama4ImageProcessor", "Phi4MultimodalImageProcessor"}:
             kind = _read_values(kind)
         parts = {"image_processor": kind(**image[1])}
-        if name == "InternVLProcessor":
-            parts["video_processor"] = transformers.InternVLVideoProcessor()
         if name == "Phi4MultimodalProcessor":
             parts["audio_processor"] = transformers.Phi4MultimodalFeatureExtractor()
         tokenizer = _tokenizer(folder, tokens or {})
@@ -129,25 +121,6 @@ def _gemma(**image: Any) -> Recipe:
     )
 
 
-def _internvl(**image: Any) -> Recipe:
-    size = {"size": {"height": 448, "width": 448}}
-    return Recipe(
-        modality="image",
-        special=tuple(_INTERNVL.values()),
-        config={"model_type": "internvl", "image_token_id": 260},
-        text="<IMG_CONTEXT>",
-        target="<IMG_CONTEXT>",
-        processor=_build("InternVLProcessor", ("GotOcr2ImageProcessor", size | image), _INTERNVL),
-        options=(
-            {},
-            {},
-            {"max_patches": 6},
-            {"min_patches": 3, "max_patches": 20},
-            {"crop_to_patches": False},
-        ),
-    )
-
-
 def _llama(tile: int, **image: Any) -> Recipe:
     size = {"size": {"height": tile, "width": tile}}
     return Recipe(
@@ -182,8 +155,6 @@ MODELS: dict[str, Recipe] = {
     ),
     "gemma3": _gemma(),
     "gemma3-file": _gemma(do_pan_and_scan=True, pan_and_scan_max_num_crops=2),
-    "internvl": _internvl(),
-    "internvl-file": _internvl(crop_to_patches=False, min_patches=2, max_patches=24),
     "llama4": _llama(336),
     "llama4-maximal": _llama(448, max_patches=9, resize_to_max_canvas=True),
     "phi4": _phi(),

@@ -157,12 +157,12 @@ def test_qwen3_vl_gets_no_hashes_from_sglang_0_5_20_on(tmp_path: Path) -> None:
 
 
 def test_options_of_images_only_are_refused_where_vllm_overlooks_them(tmp_path: Path) -> None:
-    model = Model.load(prompt_models.write("internvl", tmp_path))
+    model = Model.load(prompt_models.write("gemma3", tmp_path))
     chat = _chat(_url(_png()))
     tokens = model.plan(chat, ENGINE).token_ids
     chat["mm_processor_kwargs"] = {"images_kwargs": {}, "videos_kwargs": {"fps": 1}}
     assert model.plan(chat, ENGINE, model_id="m").token_ids == tokens
-    chat["mm_processor_kwargs"] = {"images_kwargs": {"crop_to_patches": False}}
+    chat["mm_processor_kwargs"] = {"images_kwargs": {"do_pan_and_scan": True}}
     with pytest.raises(InputValueError, match="images_kwargs"):
         model.plan(chat, ENGINE, model_id="m")
 

@@ -15,7 +15,7 @@ from mmhash.prompts.families import registry
 from mmhash.prompts.families.family import Family, MediaSize
 from mmhash.prompts.families.llama4 import Llama4
 from mmhash.prompts.families.pixtral import Pixtral
-from mmhash.prompts.families.tiles import list_grids_in_set_order
+from mmhash.prompts.families.tiles import list_grids
 from mmhash.prompts.files import Section, UnknownModelError
 from mmhash.prompts.loading import read_directory
 from tests.oracle import tokenizer
@@ -44,9 +44,6 @@ def load(
 @pytest.mark.parametrize(
     ("name", "where", "changes"),
     [
-        ("internvl", "image", {"max_patches": HUGE}),
-        ("internvl", "image", {"size": {"shortest_edge": 448}}),
-        ("internvl", "image", {"do_resize": False}),
         ("llama4", "image", {"max_patches": 10**6}),
         ("llama4", "image", {"size": {"height": 448, "width": 448}}),
         ("mistral3", "config", {"spatial_merge_size": 4}),
@@ -68,7 +65,6 @@ def test_settings_that_no_processor_has_are_refused(
 @pytest.mark.parametrize(
     ("name", "options", "size", "reason"),
     [
-        ("internvl", {"max_patches": HUGE}, MediaSize(9, 9), "max_patches"),
         ("llama4", {"max_patches": 4}, MediaSize(672, 672), "max_patches"),
         ("pixtral", {"size": {"longest_edge": 32}}, MediaSize(9, 9), "size"),
         ("pixtral", {}, MediaSize(1, 8192), "1 x 8192"),
@@ -137,7 +133,7 @@ def test_grids_in_set_order_are_those_of_vllm() -> None:
             if least <= columns * rows <= most
         }
         expected = sorted(grids, key=lambda grid: grid[0] * grid[1])
-        assert list_grids_in_set_order(least, most) == expected
+        assert list_grids(least, most) == expected
 
 
 def test_the_vision_tower_tells_pixtral_and_llava_apart(tmp_path: Path) -> None:
@@ -155,7 +151,7 @@ def test_sglang_has_an_item_for_each_tile_of_llama_4_so_takes_no_hash(tmp_path: 
 
 # SGLang expands these by rules that are not the family's, or does not serve them.
 OTHER_IN_SGLANG = (
-    "internvl", "internvl_chat", "phi4_multimodal", "phi4mm",
+    "internvl_chat", "phi4_multimodal", "phi4mm",
 )  # fmt: skip
 
 
