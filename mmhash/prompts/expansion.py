@@ -65,27 +65,26 @@ def questions(
         return []
     asked = (
         family.question(modality, size, _options_of(modality, options))
-        for modality, size in dict.fromkeys(_counted(family, items))
+        for modality, size in dict.fromkeys(_numbered(family, items))
     )
     return list(dict.fromkeys(one for one in asked if one is not None))
 
 
-def _counted(
+def _numbered(
     family: Family, items: Sequence[tuple[Modality, MediaSize]]
-) -> list[tuple[Modality, MediaSize]]:
-    """Give each item the number of items of its modality, and its place if the family needs it.
+) -> Sequence[tuple[Modality, MediaSize]]:
+    """Give each item its place, if the family needs places.
 
-    Without a place, items of one size are equal, and are expanded once.
+    Without places, items of one size are equal, and are expanded once.
     """
-    totals = Counter(modality for modality, _ in items)
-    counted = [(modality, size._replace(in_prompt=totals[modality])) for modality, size in items]
     if not family.numbers_items:
-        return counted
+        return items
     places: Counter[Modality] = Counter()
-    for index, (modality, size) in enumerate(counted):
-        counted[index] = (modality, size._replace(place=places[modality]))
+    numbered = []
+    for modality, size in items:
+        numbered.append((modality, size._replace(place=places[modality])))
         places[modality] += 1
-    return counted
+    return numbered
 
 
 def _expand_items(
@@ -94,7 +93,7 @@ def _expand_items(
     known: dict[tuple[Modality, MediaSize], Expansion] = {}  # one entry for each size
     expansions: list[Expansion] = []
     length = 0
-    for modality, size in _counted(family, items):
+    for modality, size in _numbered(family, items):
         expansion = known.get((modality, size))
         if expansion is None:
             expansion = family.expand(modality, size, _options_of(modality, options))

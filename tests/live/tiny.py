@@ -205,7 +205,6 @@ def _glm4v() -> Tiny:
                 **kind, "video_processor_type": "Glm4vVideoProcessor", **patches, **pixels, **_STEPS
             },
         },
-        video="<|begin_of_video|><|video|><|end_of_video|>",
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ _GLM: _Texts = {"image": "<|begin_of_image|><|image|><|end_of_image|>"}
 _GEMMA: _Texts = {"image": "<image_soft_token>", "video": "<|video|>"}
 _MINICPM: _Texts = {"image": "<|image_pad|>", "video": "<|video_pad|>"}
 
-# vLLM's processor for transformers models adds no text to such prompts.
+# vLLM's processor for transformers models adds no text to a prompt.
 _NO_TEXT: _Texts = {"image": ""}
 
 _VLLM: dict[str, _Texts] = {
@@ -45,6 +45,9 @@ _VLLM: dict[str, _Texts] = {
     "gemma3n": {"image": "<image_soft_token>", "audio": "<audio_soft_token>"},
     "gemma4": {**_GEMMA, "audio": "<audio_soft_token>"},
     "gemma4_unified": _GEMMA,
+    "glm46v": _GLM,
+    "glm4v": _GLM,
+    "glm4v_moe": _GLM,
     "glm5_next": _GLM,
     "glm_ocr": _GLM,
     "glmga": _NO_TEXT,
@@ -89,6 +92,9 @@ _VLLM: dict[str, _Texts] = {
 }
 """The text that vLLM writes for an item if the template takes texts only."""
 
+# SGLang writes no text for an item: its template places all of them.
+_SGLANG: dict[str, _Texts] = {"glm46v": _NO_TEXT, "glm4v": _NO_TEXT, "glm4v_moe": _NO_TEXT}
+
 # The side below which vLLM and the processor enlarge an image differently.
 _LEAST_SIDES = {"cosmos3_edge": 32, "minimax_m3_vl": 28}
 
@@ -104,11 +110,11 @@ NUMBERED = frozenset({"minicpmv4_6", "minicpmv4_7"})
 
 def texts(model_type: str, engine: str, release: str) -> _Texts:
     """Return the texts of the checked modalities. Raise UnknownModelError if there are none."""
-    found = _VLLM.get(model_type)
-    if found is None or engine == "sglang":
+    found = (_SGLANG if engine == "sglang" else _VLLM).get(model_type)
+    if found is None:
         raise UnknownModelError(
-            f"it is not checked that {engine or 'an engine'} counts as the processor of model_type"
-            f" {model_type!r}: mark the model as unchecked to plan it all the same"
+            f"nobody has checked that {engine or 'an engine'} counts tokens as the processor of"
+            f" {model_type!r} does: mark the model as unchecked to plan it all the same"
         )
     if engine == "vllm" and not is_since(release, _VLLM_SINCE):
         raise UnknownModelError(f"{model_type!r} is planned for vLLM {_VLLM_SINCE} and newer")

@@ -32,8 +32,6 @@ class MediaSize(NamedTuple):
     """The rate of the sampled frames, if the processor receives a rate."""
     samples: int = 0
     """The number of samples of an audio clip, at the processor's sampling rate."""
-    in_prompt: int = 1
-    """The number of items of this modality in the prompt."""
     times: tuple[float, ...] = ()
     """The time of each frame of a video in seconds. By default frames follow at the rate `fps`."""
     place: int = 0

@@ -2,7 +2,6 @@
 
 from mmhash.prompts.families.family import Family
 from mmhash.prompts.families.gemma3 import Gemma3
-from mmhash.prompts.families.glm4v import Glm4V
 from mmhash.prompts.families.internvl import InternVLChat
 from mmhash.prompts.families.llama4 import Llama4
 from mmhash.prompts.families.phi4 import Phi4MM, Phi4Multimodal
@@ -15,7 +14,6 @@ from mmhash.prompts.files import ModelFiles
 FAMILIES: tuple[type[Family], ...] = (
     Qwen2VL,
     Qwen3VL,
-    Glm4V,
     Gemma3,
     InternVLChat,
     Llama4,

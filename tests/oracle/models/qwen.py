@@ -1,4 +1,4 @@
-"""Qwen's and GLM's models."""
+"""Qwen's models."""
 
 import json
 from collections.abc import Callable
@@ -11,11 +11,6 @@ _QWEN = (
     "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>",
     "<|image_pad|>", "<|video_pad|>",
 )  # fmt: skip
-_GLM = (
-    "<|begin_of_image|>", "<|end_of_image|>", "<|image|>", "<|begin_of_video|>",
-    "<|end_of_video|>", "<|video|>",
-)  # fmt: skip
-
 _IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
 _VIDEO = "<|vision_start|><|video_pad|><|vision_end|>"
 
@@ -32,8 +27,6 @@ def _vision(
             "Qwen2VLProcessor": ("Qwen2VLImageProcessor", "Qwen2VLVideoProcessor"),
             "Qwen2_5_VLProcessor": ("Qwen2VLImageProcessor", "Qwen2VLVideoProcessor"),
             "Qwen3VLProcessor": ("Qwen2VLImageProcessor", "Qwen3VLVideoProcessor"),
-            "Glm4vProcessor": ("Glm4vImageProcessor", "Glm4vVideoProcessor"),
-            "Glm46VProcessor": ("Glm46VImageProcessor", "Glm46VVideoProcessor"),
         }[name]
         return getattr(transformers, name)(
             image_processor=getattr(transformers, classes[0])(**image),
@@ -92,34 +85,6 @@ def _videos(kind: str, name: str, **settings: Any) -> Recipe:
     )
 
 
-def _glm(kind: str, name: str, **settings: Any) -> Recipe:
-    return Recipe(
-        modality="image",
-        special=_GLM,
-        config={"model_type": kind},
-        text="<|begin_of_image|><|image|><|end_of_image|>",
-        target="<|image|>",
-        processor=_vision(name, settings),
-        options=({}, {}, {"size": {"shortest_edge": 12_544, "longest_edge": 1_000_000}}),
-    )
-
-
-def _glm_video(kind: str, name: str) -> Recipe:
-    text = "<|begin_of_video|><|video|><|end_of_video|>"
-    return Recipe(
-        modality="video",
-        special=_GLM,
-        config={"model_type": kind},
-        text=text,
-        target=text,  # that of vLLM, which replaces the tokens around it as well
-        processor=_vision(name, {}),
-        options=({}, {"size": {"shortest_edge": 12_544, "longest_edge": 1_000_000}}),
-        most=2,
-        vectors=25,
-        arguments={"do_sample_frames": False},
-    )
-
-
 def _older(recipe: Recipe) -> Recipe:
     return Recipe(**{**vars(recipe), "rewrite": _split_files, "size": 2000})
 
@@ -136,15 +101,6 @@ MODELS: dict[str, Recipe] = {
     "qwen3_vl_moe-older": _older(
         _images("qwen3_vl_moe", "Qwen3VLProcessor", patch_size=16, **_LARGE)
     ),
-    "glm4v": _glm("glm4v", "Glm4vProcessor"),
-    "glm4v_moe": _glm(
-        "glm4v_moe",
-        "Glm4vProcessor",
-        size={"shortest_edge": 12_544, "longest_edge": 9_633_792},
-    ),
-    "glm46v": _glm("glm46v", "Glm46VProcessor"),
-    "glm4v-video": _glm_video("glm4v", "Glm4vProcessor"),
-    "glm46v-video": _glm_video("glm46v", "Glm46VProcessor"),
     "qwen2_vl-video": _videos("qwen2_vl", "Qwen2VLProcessor"),
     "qwen2_5_vl-video": _videos("qwen2_5_vl", "Qwen2_5_VLProcessor", cap_pixels_per_frame=True),
     "qwen3_vl-video": _videos("qwen3_vl", "Qwen3VLProcessor"),

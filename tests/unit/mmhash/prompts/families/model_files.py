@@ -4,11 +4,7 @@ from typing import Any
 
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
-TOKENS = (
-    "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>", "<|image|>",
-    "<|begin_of_image|>", "<|end_of_image|>", "<|begin_of_video|>", "<|end_of_video|>",
-    "<|AUDIO|>",
-)  # fmt: skip
+TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
 
 
 def token_id(text: str) -> int:
