@@ -10,7 +10,7 @@ IMAGE_TOKEN = "<|IMAGE_PLACEHOLDER|>"
 AUDIO_TOKENS = ("<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>")
 
 # Each hostile image has a width of its own.
-KILLED, HANGING, NEGATIVE, HUNGRY = 1, 2, 3, 4
+KILLED, HANGING, NEGATIVE, HUNGRY, FRAMED = 1, 2, 3, 4, 5
 
 _HOSTILE = '''
     import os
@@ -25,6 +25,7 @@ _HOSTILE = '''
 
         image_token = "<|IMAGE_PLACEHOLDER|>"
         image_token_id = 258
+        image_token_ids = [258, 257]
 
         def __init__(self, tokenizer):
             super().__init__(tokenizer)
@@ -39,6 +40,8 @@ _HOSTILE = '''
                 return {"input_ids": [[-1] * 5]}
             if width == 4:
                 bytearray(64 << 30)
+            if width == 5:
+                return {"input_ids": [[257, 258, 258, 257]]}
             return {"input_ids": [[258] * width]}
 '''
 

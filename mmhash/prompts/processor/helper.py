@@ -134,7 +134,9 @@ class _Processor:
     def _answer(self, question: Question, *, values: bool) -> Answer:
         output = self._process(question, values=values)
         ids = self._expansion(question, output)
-        embedded = self._embedded(question.modality, ids)
+        if not ids:
+            raise ValueError("the item has no tokens")
+        embedded = self._embedded_token(question.modality, ids)
         grids = output.get(f"{question.modality}_grid_thw")
         grid = None if grids is None else tuple(int(side) for side in grids[0])
         runs: list[tuple[int, int]] = []
@@ -143,9 +145,8 @@ class _Processor:
         for token, group in groupby(ids):
             count = sum(1 for _ in group)
             runs.append((token, count))
-            if token in embedded:
-                first = embeds.pop()[0] if embeds and embeds[-1][1] == start else start
-                embeds.append((first, start + count))
+            if token == embedded:
+                embeds.append((start, start + count))
             start += count
         return Answer(runs, embeds, grid)
 
@@ -226,10 +227,11 @@ class _Processor:
         encode = self._processor.tokenizer
         return list(encode(text, add_special_tokens=add_special_tokens)["input_ids"])
 
-    def _embedded(self, modality: Modality, ids: list[int]) -> set[int]:
-        """Return the tokens that take embeddings: the processor's list, or the most frequent id."""
-        named = set(getattr(self._processor, f"{modality}_token_ids", ())).intersection(ids)
-        return named or {token for token, _ in Counter(ids).most_common(1)}
+    def _embedded_token(self, modality: Modality, ids: list[int]) -> int:
+        """Return the most frequent id, which takes embeddings. The modality's own wins a tie."""
+        own = getattr(self._processor, f"{modality}_token_id", None)
+        counts = Counter(ids)
+        return max(counts, key=lambda token: (counts[token], token == own))
 
 
 def _declare_vision_operators(torch: Any) -> None:

@@ -12,7 +12,7 @@ from mmhash.prompts import Model, UnknownModelError
 from mmhash.prompts.processor.client import ModelProcessor, ProcessorError
 from mmhash.prompts.processor.messages import Question
 from tests.support import processed_models
-from tests.support.processed_models import HANGING, HUNGRY, IMAGE_TOKEN, KILLED, NEGATIVE
+from tests.support.processed_models import FRAMED, HANGING, HUNGRY, IMAGE_TOKEN, KILLED, NEGATIVE
 
 
 def question(width: int, height: int = 5) -> Question:
@@ -58,6 +58,12 @@ def test_nonsense_is_refused_and_not_remembered(hostile: ModelProcessor) -> None
     with pytest.raises(ProcessorError, match="malformed"):
         hostile.learn(question(7), b"\x01")
     assert hostile.known(question(NEGATIVE)) is None
+
+
+def test_only_the_token_of_the_image_takes_embeddings(hostile: ModelProcessor) -> None:
+    """The processor also lists the tokens around it, for the types of tokens."""
+    asked = question(FRAMED)
+    assert hostile.learn(asked, hostile.ask(asked)).embeds == [(1, 3)]
 
 
 @pytest.mark.slow
