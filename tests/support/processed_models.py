@@ -10,7 +10,7 @@ IMAGE_TOKEN = "<|IMAGE_PLACEHOLDER|>"
 AUDIO_TOKENS = ("<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>")
 
 # Each hostile image has a width of its own.
-KILLED, HANGING, NEGATIVE, HUNGRY, FRAMED = 1, 2, 3, 4, 5
+KILLED, HANGING, NEGATIVE, HUNGRY, FRAMED, READ = 1, 2, 3, 4, 5, 6
 
 _HOSTILE = '''
     import os
@@ -42,6 +42,8 @@ _HOSTILE = '''
                 bytearray(64 << 30)
             if width == 5:
                 return {"input_ids": [[257, 258, 258, 257]]}
+            if width == 6:
+                return {"input_ids": [[258] * images[0].cpu().numpy().shape[1]]}
             return {"input_ids": [[258] * width]}
 '''
 

@@ -5,20 +5,20 @@ child by a time-out, a lack of memory or a crash, the helper forks another child
 the processor loaded.
 """
 
-import json
 import os
 import resource
 import signal
 import socket
 import sys
 from collections import Counter
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
 from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
+import numpy as np
 
 from mmhash.prompts.processor.messages import MAX_MESSAGE, Answer, Facts, Modality, Question
 
@@ -101,6 +101,7 @@ class _Processor:
 
         torch.set_num_threads(1)  # threads do not survive the fork
         self._torch = torch
+        self._shapes_only = _make_shapes_only(torch)
         self._processor = AutoProcessor.from_pretrained(
             directory, trust_remote_code=trusts_code, local_files_only=True
         )
@@ -151,13 +152,13 @@ class _Processor:
         return Answer(runs, embeds, grid)
 
     def _process(self, question: Question, *, values: bool) -> Any:
-        return self._processor(
-            text=[self._text(question)],
-            text_kwargs={"return_text_replacement_offsets": True},
-            return_tensors="pt",
-            **self._media(question, values=values),
-            **json.loads(question.options),
-        )
+        with nullcontext() if values else self._shapes_only:
+            return self._processor(
+                text=[self._text(question)],
+                text_kwargs={"return_text_replacement_offsets": True},
+                return_tensors="pt",
+                **self._media(question, values=values),
+            )
 
     def _text(self, question: Question) -> str:
         """Return the text of the item after all earlier items: some processors number items."""
@@ -232,6 +233,29 @@ class _Processor:
         own = getattr(self._processor, f"{modality}_token_id", None)
         counts = Counter(ids)
         return max(counts, key=lambda token: (counts[token], token == own))
+
+
+def _make_shapes_only(torch: Any) -> AbstractContextManager[Any]:
+    """Return a context in which processors compute with shapes alone.
+
+    Some processors read back the masks and lists that they make, which must have values. Others
+    convert an image to an array only to read its shape.
+    """
+
+    class ShapesOnly(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            kwargs = kwargs or {}
+            if function in {torch.ones, torch.tensor} and str(kwargs.get("device")) == "meta":
+                kwargs = kwargs | {"device": "cpu"}
+            elif function is torch.Tensor.cpu and args[0].is_meta:
+                return args[0]
+            elif function is torch.Tensor.numpy and args[0].is_meta:
+                return np.broadcast_to(np.float32(0), args[0].shape)
+            return function(*args, **kwargs)
+
+    return ShapesOnly()
 
 
 def _declare_vision_operators(torch: Any) -> None:

@@ -22,9 +22,7 @@ class Question(msgspec.Struct, frozen=True, array_like=True):
     times: tuple[float, ...] = ()
     samples: int = 0
     place: int = 0
-    """The number of earlier items of this kind, for processors that number items."""
-    options: str = "{}"
-    """The request's processor options, as a JSON object with sorted members."""
+    """The number of earlier items of this modality, for processors that number items."""
 
 
 class Answer(msgspec.Struct, array_like=True):

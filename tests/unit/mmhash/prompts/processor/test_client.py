@@ -12,7 +12,15 @@ from mmhash.prompts import Model, UnknownModelError
 from mmhash.prompts.processor.client import ModelProcessor, ProcessorError
 from mmhash.prompts.processor.messages import Question
 from tests.support import processed_models
-from tests.support.processed_models import FRAMED, HANGING, HUNGRY, IMAGE_TOKEN, KILLED, NEGATIVE
+from tests.support.processed_models import (
+    FRAMED,
+    HANGING,
+    HUNGRY,
+    IMAGE_TOKEN,
+    KILLED,
+    NEGATIVE,
+    READ,
+)
 
 
 def question(width: int, height: int = 5) -> Question:
@@ -64,6 +72,11 @@ def test_only_the_token_of_the_image_takes_embeddings(hostile: ModelProcessor) -
     """The processor also lists the tokens around it, for the types of tokens."""
     asked = question(FRAMED)
     assert hostile.learn(asked, hostile.ask(asked)).embeds == [(1, 3)]
+
+
+def test_an_image_that_is_read_back_for_its_shape_has_no_pixels(hostile: ModelProcessor) -> None:
+    asked = question(READ, height=77)
+    assert len(hostile.learn(asked, hostile.ask(asked)).token_ids) == 77
 
 
 @pytest.mark.slow
