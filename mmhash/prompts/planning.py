@@ -199,8 +199,7 @@ def _plan_prompt(
         )
     ]
     if by_file:
-        is_named = not (family.splits_items() or sglang_prompts.has_media_options(request))
-        carried = options["server"] == "rust" or is_named
+        carried = options["server"] == "rust" or not sglang_prompts.has_media_options(request)
     else:
         carried = names_itself or _fill(opened, items)
     spans = [

@@ -34,11 +34,6 @@ pytestmark = pytest.mark.slow
 
 SERVED_BY = (("vllm", "0.32.0"), ("sglang", "0.5.23"))
 
-# Families that a release cannot serve here: the reason stands in the table.
-NOT_SERVED: dict[tuple[str, str], str] = {
-    ("vllm@0.32.0", "llama4"): "images end it: its CPU kernel takes no strided patches",
-}
-
 # What an engine serves and a plan refuses: if SGLang turns a JPEG for GLM-4V depends on its device.
 UNPLANNED = {("sglang", "glm4v", "rotated")}
 
@@ -204,9 +199,6 @@ def served(
 ) -> Iterator[Served]:
     (engine, release), family = request.param
     environment = Environment(engine, release)
-    if reason := NOT_SERVED.get((environment.spelling, family)):
-        results.record("plans", family, environment.spelling, reason)
-        pytest.skip(reason)
     environment.build_or_skip()
     try:
         Model.load(environment.model(family)).family(engine, release)

@@ -417,63 +417,6 @@ def _pixtral(name: str, kind: str, patch: int, merge: int) -> Tiny:
     )
 
 
-_LLAMA = (
-    "<|image|>", "<|patch|>", "<|image_start|>", "<|image_end|>", "<|tile_x_separator|>",
-    "<|tile_y_separator|>",
-)  # fmt: skip
-
-
-def _llama4() -> Tiny:
-    vision = _tower(
-        "llama4_vision_model", pixel_shuffle_ratio=0.5, vision_output_dim=64,
-        projector_input_dim=64, projector_output_dim=64, intermediate_size=256,
-    )  # fmt: skip
-    text = _text(
-        "llama4_text", num_local_experts=2, num_experts_per_tok=1,
-        intermediate_size_mlp=256, rope_theta=5e5, attention_chunk_size=8192,
-        moe_layers=[], interleave_moe_layer_step=8,  # none: SGLang has no kernel of them for the CPU
-        # SGLang takes each fourth layer for one of full attention, and needs one.
-        num_hidden_layers=4, no_rope_layers=[1, 1, 1, 0],
-        use_qk_norm=False,  # SGLang's is of bfloat16 only
-        hidden_act="silu", tie_word_embeddings=False,
-    )  # fmt: skip
-    config = _config(
-        "Llama4", "llama4", text_config=text, vision_config=vision,
-        boi_token_index=token_id(_LLAMA, "<|image_start|>"),
-        eoi_token_index=token_id(_LLAMA, "<|image_end|>"),
-        image_token_index=token_id(_LLAMA, "<|patch|>"),
-    ) | {"tie_word_embeddings": False}  # fmt: skip
-    image = {
-        "image_processor_type": "Llama4ImageProcessorFast",
-        "size": {"height": 112, "width": 112},
-        "max_patches": 16,
-        "resize_to_max_canvas": False,
-        **_STEPS,
-    }
-    return Tiny(
-        _LLAMA,
-        config,
-        "<|image|>",
-        {
-            # SGLang overlooks images unless this file names weights of the vision model.
-            "model.safetensors.index.json": {"weight_map": {"vision_model": "model.safetensors"}},
-            "preprocessor_config.json": image,
-            "processor_config.json": {
-                "processor_class": "Llama4Processor",
-                "patch_size": 14,
-                "pixel_shuffle_ratio": 0.5,
-                "fake_image_token": "<|image|>",
-                "image_token": "<|image|>",
-                "start_of_img_token": "<|image_start|>",
-                "end_of_img_token": "<|image_end|>",
-                "img_patch_token": "<|patch|>",
-                "tile_token": "<|tile_x_separator|>",
-                "tile_global_token": "<|tile_y_separator|>",
-            },
-        },
-    )
-
-
 TINY: dict[str, Tiny] = {
     "qwen2_5_vl": _qwen2_5_vl(),
     "qwen3_vl": _qwen3_vl(),
@@ -485,5 +428,4 @@ TINY: dict[str, Tiny] = {
     "gemma3": _gemma3(),
     "pixtral": _pixtral("Llava", "llava", 16, 1),
     "mistral3": _pixtral("Mistral3", "mistral3", 14, 2),
-    "llama4": _llama4(),
 }

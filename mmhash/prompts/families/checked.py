@@ -62,6 +62,7 @@ _VLLM: dict[str, _Texts] = {
     "kimi_k25": _NO_TEXT,
     "lfm2_vl": {"image": "<image>"},
     "lighton_ocr": _NO_TEXT,
+    "llama4": {"image": "<|image|>"},
     "llava": {"image": "<image>"},
     "llava_next": {"image": "<image>"},
     "llava_next_video": {"video": "<video>"},

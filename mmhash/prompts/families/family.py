@@ -113,13 +113,9 @@ class Family(ABC):
         del modality, size, options
         return None
 
-    def splits_items(self) -> bool:
-        """Return True if the engine splits an item into several, each with its own hash."""
-        return False
-
     def takes_hashes(self) -> bool:
         """Return True if the engine accepts a caller's hashes for items of native requests."""
-        return not self.splits_items()
+        return True
 
     def merge(
         self, token_ids: list[int], items: list[PlacedItem]

@@ -14,14 +14,6 @@ _GEMMA = {
     "eoi_token": "<end_of_image>",
     "image_token": "<image_soft_token>",
 }
-_LLAMA = (
-    "<|image|>",
-    "<|patch|>",
-    "<|image_start|>",
-    "<|image_end|>",
-    "<|tile_x_separator|>",
-    "<|tile_y_separator|>",
-)
 _MISTRAL = ("[IMG]", "[IMG_BREAK]", "[IMG_END]")
 _PHI = {"image_token": "<|endoftext10|>", "audio_token": "<|endoftext11|>"}
 
@@ -121,18 +113,6 @@ def _gemma(**image: Any) -> Recipe:
     )
 
 
-def _llama(tile: int, **image: Any) -> Recipe:
-    size = {"size": {"height": tile, "width": tile}}
-    return Recipe(
-        modality="image",
-        special=_LLAMA,
-        config={"model_type": "llama4", "vision_config": {"image_size": tile}},
-        text="<|image|>",
-        target="<|image|>",
-        processor=_build("Llama4Processor", ("Llama4ImageProcessor", size | image)),
-    )
-
-
 def _phi(**image: Any) -> Recipe:
     return Recipe(
         modality="image",
@@ -155,8 +135,6 @@ MODELS: dict[str, Recipe] = {
     ),
     "gemma3": _gemma(),
     "gemma3-file": _gemma(do_pan_and_scan=True, pan_and_scan_max_num_crops=2),
-    "llama4": _llama(336),
-    "llama4-maximal": _llama(448, max_patches=9, resize_to_max_canvas=True),
     "phi4": _phi(),
     "phi4-small": _phi(dynamic_hd=9),
 }

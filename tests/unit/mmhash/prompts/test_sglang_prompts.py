@@ -160,13 +160,6 @@ def test_an_image_with_options_ends_the_plan_for_the_plugin(
     assert len(plan.blocks) == plan.spans[0].start > 0
 
 
-def test_the_plugin_leaves_the_tiles_of_llama4_to_the_engine(tmp_path: Path) -> None:
-    model = Model.load(prompt_models.write("llama4", tmp_path))
-    request = {"text": "hi <|image|> x", "image_data": [base64.b64encode(png()).decode()]}
-    plan = model.plan(request, ENGINE, server="mmhash")
-    assert len(plan.blocks) == plan.spans[0].start < len(plan.token_ids)
-
-
 def test_the_plugin_is_for_releases_that_it_was_tried_in(model: Model) -> None:
     with pytest.raises(InputValueError, match="does not know"):
         model.plan(native(png()), "sglang@0.5.19", server="mmhash")

@@ -13,7 +13,6 @@ import pytest
 from mmhash.errors import InputValueError
 from mmhash.prompts.families import registry
 from mmhash.prompts.families.family import Family, MediaSize
-from mmhash.prompts.families.llama4 import Llama4
 from mmhash.prompts.families.pixtral import Pixtral
 from mmhash.prompts.families.tiles import list_grids
 from mmhash.prompts.files import Section, UnknownModelError
@@ -44,8 +43,6 @@ def load(
 @pytest.mark.parametrize(
     ("name", "where", "changes"),
     [
-        ("llama4", "image", {"max_patches": 10**6}),
-        ("llama4", "image", {"size": {"height": 448, "width": 448}}),
         ("mistral3", "config", {"spatial_merge_size": 4}),
         ("phi4", "image", {"dynamic_hd": 10**6}),
         ("phi4", "image", {"size": {"height": 384, "width": 384}}),
@@ -65,7 +62,6 @@ def test_settings_that_no_processor_has_are_refused(
 @pytest.mark.parametrize(
     ("name", "options", "size", "reason"),
     [
-        ("llama4", {"max_patches": 4}, MediaSize(672, 672), "max_patches"),
         ("pixtral", {"size": {"longest_edge": 32}}, MediaSize(9, 9), "size"),
         ("pixtral", {}, MediaSize(1, 8192), "1 x 8192"),
         ("phi4", {}, MediaSize(1, 8000), "1 x 8000"),
@@ -141,12 +137,6 @@ def test_the_vision_tower_tells_pixtral_and_llava_apart(tmp_path: Path) -> None:
     assert isinstance(pixtral, Pixtral)
     config = pixtral.files.config.values | {"vision_config": {"model_type": "clip_vision_model"}}
     assert not Pixtral.takes(Section("config.json", config))
-
-
-def test_sglang_has_an_item_for_each_tile_of_llama_4_so_takes_no_hash(tmp_path: Path) -> None:
-    files = load("llama4", tmp_path).files
-    assert Llama4(files).takes_hashes()
-    assert not Llama4(replace(files, engine="sglang", release="0.5.23")).takes_hashes()
 
 
 # SGLang expands these by rules that are not the family's, or does not serve them.
