@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from mmhash.errors import LimitError
 from mmhash.prompts.families.processor_options import read_flat_options
-from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
+from mmhash.prompts.files import ModelFiles, Section
 from mmhash.prompts.processor.messages import Question
 from mmhash.requests import media_source
 
@@ -77,9 +77,6 @@ class Family(ABC):
     model_types: ClassVar[frozenset[str]]
     """The values of `model_type` in config.json."""
 
-    engines: ClassVar[frozenset[str]] = frozenset({"vllm", "sglang"})
-    """The engines that follow these rules."""
-
     numbers_items: bool = False
     """True if an item's tokens depend on its place among the items of its modality."""
 
@@ -88,9 +85,6 @@ class Family(ABC):
 
     def __init__(self, files: ModelFiles) -> None:
         """Read the settings. Raise UnknownModelError if a setting is unknown or missing."""
-        if files.engine and files.engine not in self.engines:
-            kind = str(files.config.values.get("model_type"))[:60]
-            raise UnknownModelError(f"mmhash cannot plan prompts of {kind} for {files.engine}")
         self.files = files
 
     @classmethod

@@ -1,11 +1,12 @@
 """InternVL: an image is a grid of square tiles, then the whole image."""
 
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import ClassVar
 
 from mmhash.prompts.families.config_values import read_count
 from mmhash.prompts.families.family import Expansion, ImageFamily, MediaSize, Placeholder
 from mmhash.prompts.families.layout import lay_out
-from mmhash.prompts.families.tiles import choose_grid, list_grids
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
 MAX_TILES = 64
@@ -15,8 +16,6 @@ class InternVLChat(ImageFamily):
     """InternVL 1.5 to 3.5 in OpenGVLab's form, as vLLM serves it: config.json has its settings."""
 
     model_types: ClassVar[frozenset[str]] = frozenset({"internvl_chat"})
-    # SGLang tiles images by its own rules, and reads none of these settings.
-    engines: ClassVar[frozenset[str]] = frozenset({"vllm"})
     image = Placeholder("<image>", "<image>")  # several tokens
     options: ClassVar[frozenset[str]] = frozenset(
         {"min_dynamic_patch", "max_dynamic_patch", "dynamic_image_size", "use_thumbnail"}
@@ -24,6 +23,8 @@ class InternVLChat(ImageFamily):
 
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)
+        if files.engine == "sglang":  # it reads none of these settings
+            raise UnknownModelError("SGLang tiles images of internvl_chat by rules of its own")
         vision = files.config.section("vision_config")
         self.image_size = read_count(vision, "image_size")
         side = self.image_size // read_count(vision, "patch_size")
@@ -55,3 +56,39 @@ class InternVLChat(ImageFamily):
         if tiles != 1 and given.get("use_thumbnail", bool, self.has_thumbnail):
             tiles += 1
         return tiles
+
+
+@lru_cache(maxsize=64)
+def list_grids(least: int, most: int) -> list[tuple[int, int]]:
+    """Return the grids (columns, rows) of `least` to `most` tiles, ordered by tiles as in vLLM.
+
+    Ties are in the order of Python's set, and settle the choice. For each n from `least` to `most`,
+    vLLM adds all grids of up to n columns and rows to a set, most of them again and again. Here
+    only new grids are added, in the same order.
+    """
+    grids = {
+        (columns, rows)
+        for columns in range(1, least + 1)
+        for rows in range(1, least + 1)
+        if least <= columns * rows <= most
+    }
+    for side in range(least + 1, most + 1):
+        longest = most // side
+        grids.update((columns, side) for columns in range(1, min(side - 1, longest) + 1))
+        grids.update((side, rows) for rows in range(1, min(side, longest) + 1))
+    return sorted(grids, key=lambda grid: grid[0] * grid[1])
+
+
+def choose_grid(
+    size: MediaSize, grids: Sequence[tuple[int, int]], tile_pixels: int
+) -> tuple[int, int]:
+    """Return the grid with the nearest aspect ratio; of ties, the last that is not too large."""
+    ratio = size.width / size.height
+    area = size.width * size.height
+    best, best_distance = (1, 1), float("inf")
+    for grid in grids:
+        distance = abs(ratio - grid[0] / grid[1])
+        is_tie = distance == best_distance and area > 0.5 * tile_pixels * grid[0] * grid[1]
+        if distance < best_distance or is_tie:
+            best, best_distance = grid, distance
+    return best

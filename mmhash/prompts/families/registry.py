@@ -3,7 +3,6 @@
 from mmhash.prompts.families.family import Family
 from mmhash.prompts.families.gemma3 import Gemma3
 from mmhash.prompts.families.internvl import InternVLChat
-from mmhash.prompts.families.phi4 import Phi4MM, Phi4Multimodal
 from mmhash.prompts.families.pixtral import Mistral3, Pixtral
 from mmhash.prompts.families.processed import Processed
 from mmhash.prompts.families.qwen2_vl import Qwen2VL
@@ -16,8 +15,6 @@ FAMILIES: tuple[type[Family], ...] = (
     Gemma3,
     InternVLChat,
     Mistral3,
-    Phi4MM,
-    Phi4Multimodal,
     Pixtral,
 )  # fmt: skip
 

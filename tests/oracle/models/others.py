@@ -1,7 +1,6 @@
-"""Gemma's, Mistral's, Llama's and Phi's models."""
+"""Gemma's and Mistral's models."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ _GEMMA = {
     "image_token": "<image_soft_token>",
 }
 _MISTRAL = ("[IMG]", "[IMG_BREAK]", "[IMG_END]")
-_PHI = {"image_token": "<|endoftext10|>", "audio_token": "<|endoftext11|>"}
 
 # The byte tokenizer has no tokens of several newlines; Gemma's has 31 of them.
 _NEWLINES = tuple("\n" * count for count in range(1, 9))
@@ -25,33 +23,6 @@ def _tokenizer(folder: Path, tokens: dict[str, str]) -> Any:
     import transformers
 
     return transformers.PreTrainedTokenizerFast.from_pretrained(folder, extra_special_tokens=tokens)
-
-
-def _values_on_cpu() -> AbstractContextManager[Any]:
-    """Make small tensors with values: two processors read masks and lists of sizes back."""
-    import torch
-    from torch.overrides import TorchFunctionMode
-
-    class Mode(TorchFunctionMode):
-        def __torch_function__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            kwargs = dict(kwargs or {})
-            if func in {torch.ones, torch.tensor} and str(kwargs.get("device")) == "meta":
-                kwargs["device"] = "cpu"
-            return func(*args, **kwargs)
-
-    return Mode()
-
-
-def _read_values(kind: type) -> type:
-    """Return a subclass of an image processor that has values on the CPU."""
-
-    def preprocess(self: Any, *arguments: Any, **settings: Any) -> Any:
-        with _values_on_cpu():
-            return kind._preprocess(self, *arguments, **settings)  # type: ignore[attr-defined]
-
-    return type(kind.__name__, (kind,), {"_preprocess": preprocess})
 
 
 def _build(
@@ -65,14 +36,12 @@ def _build(
     def build(folder: Path) -> Any:
         import transformers
 
-        kind = getattr(transformers, image[0])
-        if image[0] in {"Llama4ImageProcessor", "Phi4MultimodalImageProcessor"}:
-            kind = _read_values(kind)
-        parts = {"image_processor": kind(**image[1])}
-        if name == "Phi4MultimodalProcessor":
-            parts["audio_processor"] = transformers.Phi4MultimodalFeatureExtractor()
-        tokenizer = _tokenizer(folder, tokens or {})
-        return getattr(transformers, name)(tokenizer=tokenizer, **parts, **settings)
+        kind, values = image
+        return getattr(transformers, name)(
+            tokenizer=_tokenizer(folder, tokens or {}),
+            image_processor=getattr(transformers, kind)(**values),
+            **settings,
+        )
 
     return build
 
@@ -113,17 +82,6 @@ def _gemma(**image: Any) -> Recipe:
     )
 
 
-def _phi(**image: Any) -> Recipe:
-    return Recipe(
-        modality="image",
-        special=tuple(_PHI.values()),
-        config={"model_type": "phi4_multimodal"},
-        text="<|endoftext10|>",
-        target="<|endoftext10|>",
-        processor=_build("Phi4MultimodalProcessor", ("Phi4MultimodalImageProcessor", image), _PHI),
-    )
-
-
 MODELS: dict[str, Recipe] = {
     "pixtral": _pixtral("llava", {}, config={"vision_config": _PIXTRAL}, patch_size=16),
     "mistral3": _pixtral(
@@ -135,6 +93,4 @@ MODELS: dict[str, Recipe] = {
     ),
     "gemma3": _gemma(),
     "gemma3-file": _gemma(do_pan_and_scan=True, pan_and_scan_max_num_crops=2),
-    "phi4": _phi(),
-    "phi4-small": _phi(dynamic_hd=9),
 }

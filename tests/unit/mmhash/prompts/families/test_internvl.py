@@ -1,0 +1,73 @@
+"""InternVL in OpenGVLab's form. transformers has no processor for it, so the oracle has none."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mmhash.prompts.families import registry
+from mmhash.prompts.families.family import Family, MediaSize
+from mmhash.prompts.families.internvl import list_grids
+from mmhash.prompts.files import UnknownModelError
+from tests.support.family_files import FIRST_SPECIAL, INTERNVL_CHAT, write_files
+
+
+def load(folder: Path, **changes: Any) -> Family:
+    tokens = ("<img>", "</img>", "<IMG_CONTEXT>")
+    return registry.find(write_files(folder, tokens, INTERNVL_CHAT | changes))
+
+
+@pytest.mark.parametrize(
+    ("size", "options", "tiles"),
+    [
+        (MediaSize(448, 448), {}, 1),
+        (MediaSize(896, 448), {}, 3),
+        (MediaSize(896, 448), {"use_thumbnail": False}, 2),
+        (MediaSize(4000, 3000), {"max_dynamic_patch": 4}, 5),
+        (MediaSize(4000, 3000), {"dynamic_image_size": False}, 1),
+    ],
+)
+def test_an_image_is_its_tiles_between_two_marks(
+    tmp_path: Path, size: MediaSize, options: dict[str, Any], tiles: int
+) -> None:
+    expansion = load(tmp_path).expand("image", size, options)
+    start = FIRST_SPECIAL
+    assert expansion.token_ids == [start, *[start + 2] * 256 * tiles, start + 1]
+    assert expansion.embeds == [(1, 256 * tiles + 1)]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"downsample_ratio": 0.0},
+        {"downsample_ratio": float("nan")},
+        {"downsample_ratio": 2.0},
+        {"max_dynamic_patch": 10**9},
+        {"use_thumbnail": "yes"},
+        {"dynamic_image_size": None},
+        {"vision_config": {"image_size": 448}},
+    ],
+)
+def test_unknown_settings_are_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+    with pytest.raises(UnknownModelError):
+        load(tmp_path, **changes)
+
+
+def test_grids_are_in_the_order_of_vllm_s_set() -> None:
+    """The order of a set depends on the order in which its values were added."""
+    for least, most in ((1, 1), (1, 12), (3, 40), (7, 64), (1, 64), (64, 64), (5, 4)):
+        grids = {
+            (columns, rows)
+            for tiles in range(least, most + 1)
+            for columns in range(1, tiles + 1)
+            for rows in range(1, tiles + 1)
+            if least <= columns * rows <= most
+        }
+        expected = sorted(grids, key=lambda grid: grid[0] * grid[1])
+        assert list_grids(least, most) == expected
+
+
+def test_sglang_tiles_by_other_rules(tmp_path: Path) -> None:
+    files = write_files(tmp_path, (), {"model_type": "internvl_chat"}, engine="sglang")
+    with pytest.raises(UnknownModelError, match="SGLang"):
+        registry.find(files)
