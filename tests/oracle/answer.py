@@ -68,7 +68,6 @@ class Oracle:
         text = tokenizer.SEPARATOR.join(["", *map(self._text, range(len(items))), ""])
         media = {"image": _images, "video": _videos}[self.recipe.modality]
         arguments = media(items, pixels) | options | self.recipe.arguments
-        # Pixtral's processor returns a tensor.
         return [int(i) for i in self.processor(text=[text], **arguments)["input_ids"][0]]
 
 

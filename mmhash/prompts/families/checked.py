@@ -8,7 +8,7 @@ model only if the operator marks it as unchecked.
 from collections.abc import Mapping
 
 from mmhash.engines.releases import is_since
-from mmhash.prompts.files import UnknownModelError
+from mmhash.prompts.files import Section, UnknownModelError
 from mmhash.prompts.processor.messages import Modality
 
 _Texts = Mapping[Modality, str]
@@ -70,9 +70,11 @@ _VLLM: dict[str, _Texts] = {
     "minicpmv4_6": _MINICPM,
     "minicpmv4_7": _MINICPM,
     "minimax_m3_vl": {"image": "]<]image[>["},
+    "mistral3": _NO_TEXT,
     "ovis2": _NO_TEXT,
     "paddleocr_vl": {"image": "<|IMAGE_START|><|IMAGE_PLACEHOLDER|><|IMAGE_END|>"},
     "perception_lm": _NO_TEXT,
+    "pixtral": _NO_TEXT,
     "qwen2_audio": {"audio": "Audio {i}: <|audio_bos|><|AUDIO|><|audio_eos|>"},
     "qwen2_5_omni": {
         "image": "<|vision_start|><|IMAGE|><|vision_end|>",
@@ -94,7 +96,9 @@ _VLLM: dict[str, _Texts] = {
 """The text that vLLM writes for an item if the template takes texts only."""
 
 # SGLang writes no text for an item: its template places all of them.
-_SGLANG: dict[str, _Texts] = {"glm46v": _NO_TEXT, "glm4v": _NO_TEXT, "glm4v_moe": _NO_TEXT}
+_SGLANG: dict[str, _Texts] = dict.fromkeys(
+    ("glm46v", "glm4v", "glm4v_moe", "mistral3", "pixtral"), _NO_TEXT
+)
 
 # The side below which vLLM and the processor enlarge an image differently.
 _LEAST_SIDES = {"cosmos3_edge": 32, "minimax_m3_vl": 28}
@@ -107,6 +111,13 @@ MERGED = frozenset({"gemma3n"})
 
 NUMBERED = frozenset({"minicpmv4_6", "minicpmv4_7"})
 """Types whose prompts number the items."""
+
+
+def kind_of(config: Section) -> str:
+    """Return the `model_type`, or `pixtral` for a Pixtral, whose `model_type` is LLaVA's."""
+    kind = str(config.values.get("model_type"))[:60]
+    tower = config.section("vision_config").values.get("model_type")
+    return "pixtral" if (kind, tower) == ("llava", "pixtral") else kind
 
 
 def texts(model_type: str, engine: str, release: str) -> _Texts:

@@ -16,13 +16,7 @@ def read_count(
     return value
 
 
-def require_equal(settings: Section, name: str, value: object) -> None:
-    """Refuse a model whose files disagree: engine and processor would use different values."""
-    if name in settings and settings.values[name] != value:
-        raise UnknownModelError(f"{name} in {settings.where} contradicts config.json")
-
-
-def read_token(files: ModelFiles, name: str, default: str | None = None) -> str:
+def read_token(files: ModelFiles, name: str) -> str:
     """Return the token of this name in the tokenizer's config, such as `image_token`."""
     for section in (
         files.tokenizer,
@@ -34,22 +28,10 @@ def read_token(files: ModelFiles, name: str, default: str | None = None) -> str:
             value = value.get("content")
         if isinstance(value, str):
             return value
-    if default is None:
-        raise UnknownModelError(f"{files.tokenizer.where} has no {name}")
-    return default
+    raise UnknownModelError(f"{files.tokenizer.where} has no {name}")
 
 
 def _read_extra_tokens(tokenizer: Section) -> Section:
     """Return `extra_special_tokens` if it maps names to tokens. In newer files it is a list."""
     value = tokenizer.values.get("extra_special_tokens")
     return Section(tokenizer.where, value if isinstance(value, dict) else {})
-
-
-def check_token(files: ModelFiles, text: str, default: int) -> int:
-    """Return the id of the image token. Raise if config.json and the tokenizer disagree."""
-    config = files.config
-    name = "image_token_index" if "image_token_index" in config else "image_token_id"
-    token = files.token_id(text)
-    if token != config.get(name, int, default):
-        raise UnknownModelError(f"{name} in {config.where} is not the id of {text!r}")
-    return token

@@ -87,11 +87,6 @@ class Family(ABC):
         """Read the settings. Raise UnknownModelError if a setting is unknown or missing."""
         self.files = files
 
-    @classmethod
-    def takes(cls, config: Section) -> bool:
-        """Return True if a model with this config.json belongs to the family."""
-        return config.values.get("model_type") in cls.model_types
-
     @abstractmethod
     def placeholders(self) -> Mapping[Modality, Placeholder]:
         """Return the placeholder of each modality that the model supports."""

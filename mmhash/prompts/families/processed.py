@@ -26,11 +26,11 @@ class Processed(Family):
 
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)
-        kind = str(files.config.values.get("model_type"))[:60]
+        kind = checked.kind_of(files.config)
         if files.model_processor is None or find_spec("transformers") is None:
             raise UnknownModelError(
-                f"no family takes model_type {kind!r} of config.json: the extra `processors` has"
-                " the model's own processor asked"
+                f"model_type {kind!r} of config.json has no built-in family: install"
+                " mmhash-keys[processors] to ask the model's own processor"
             )
         self._texts = None if files.unchecked else checked.texts(kind, files.engine, files.release)
         self._targets = files.model_processor.facts().targets

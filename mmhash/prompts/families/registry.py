@@ -3,25 +3,17 @@
 from mmhash.prompts.families.family import Family
 from mmhash.prompts.families.gemma3 import Gemma3
 from mmhash.prompts.families.internvl import InternVLChat
-from mmhash.prompts.families.pixtral import Mistral3, Pixtral
 from mmhash.prompts.families.processed import Processed
 from mmhash.prompts.families.qwen2_vl import Qwen2VL
 from mmhash.prompts.families.qwen3_vl import Qwen3VL
 from mmhash.prompts.files import ModelFiles
 
-FAMILIES: tuple[type[Family], ...] = (
-    Qwen2VL,
-    Qwen3VL,
-    Gemma3,
-    InternVLChat,
-    Mistral3,
-    Pixtral,
-)  # fmt: skip
+FAMILIES: tuple[type[Family], ...] = (Qwen2VL, Qwen3VL, Gemma3, InternVLChat)
 
 
 def find(files: ModelFiles) -> Family:
     """Return a model's family with its settings, or a family that asks the model's processor."""
     for family in FAMILIES:
-        if family.takes(files.config):
+        if files.config.values.get("model_type") in family.model_types:
             return family(files)
     return Processed(files)

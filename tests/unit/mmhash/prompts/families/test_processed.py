@@ -7,6 +7,7 @@ import pytest
 from mmhash.errors import InputValueError
 from mmhash.prompts import MediaSize, Model, UnknownModelError
 from mmhash.prompts.families import checked
+from mmhash.prompts.files import Section
 from tests.support import processed_models
 
 
@@ -42,6 +43,12 @@ def test_options_and_modalities_that_are_not_checked_are_refused(model: Model) -
         family.expand("video", MediaSize(640, 360, frames=4, fps=2.0), {})
     with pytest.raises(InputValueError, match="absolute aspect ratio"):
         family.expand("image", MediaSize(8000, 1), {})
+
+
+def test_the_vision_tower_tells_pixtral_and_llava_apart() -> None:
+    for tower, kind in (("pixtral", "pixtral"), ("clip_vision_model", "llava")):
+        config = {"model_type": "llava", "vision_config": {"model_type": tower}}
+        assert checked.kind_of(Section("config.json", config)) == kind
 
 
 @pytest.mark.parametrize(
