@@ -45,6 +45,12 @@ def test_options_and_modalities_that_are_not_checked_are_refused(model: Model) -
         family.expand("image", MediaSize(8000, 1), {})
 
 
+def test_sglang_expands_some_types_as_their_processor_does() -> None:
+    assert checked.texts("pixtral", "sglang", "0.5.23").keys() == {"image"}
+    with pytest.raises(UnknownModelError, match="nobody has checked"):
+        checked.texts("llava", "sglang", "0.5.23")
+
+
 def test_the_vision_tower_tells_pixtral_and_llava_apart() -> None:
     for tower, kind in (("pixtral", "pixtral"), ("clip_vision_model", "llava")):
         config = {"model_type": "llava", "vision_config": {"model_type": tower}}
