@@ -8,7 +8,6 @@ from mmhash.extras import needs_extra
 if TYPE_CHECKING:
     from mmhash.prompts.families.family import MediaSize as MediaSize
     from mmhash.prompts.files import UnknownModelError as UnknownModelError
-    from mmhash.prompts.media import KnownMedia as KnownMedia
     from mmhash.prompts.media import Media as Media
     from mmhash.prompts.media import UnknownMediaError as UnknownMediaError
     from mmhash.prompts.model import Model as Model
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from mmhash.prompts.templates import TemplateRenderError as TemplateRenderError
 
 __all__ = [
-    "KnownMedia",
     "Media",
     "MediaSize",
     "Model",
@@ -32,7 +30,6 @@ __all__ = [
 
 # Imported lazily: programs that only read image headers need neither tokenizers nor jinja2.
 _MODULES = {
-    "KnownMedia": "media",
     "Media": "media",
     "MediaSize": "families.family",
     "Model": "model",

@@ -39,7 +39,24 @@ def expand(
 ) -> Expanded:
     """Return the prompt with its placeholders expanded. Raise if an item has no placeholder."""
     _check_length(len(token_ids))
-    expansions = _expand_items(family, items, options)
+    placed: list[PlacedItem] = []
+    expansions: list[Expansion] = []
+    if items:  # most prompts have none
+        expansions = _expand_items(family, items, options)
+        token_ids, placed = _replace(family, token_ids, items, expansions)
+    token_ids, placed = family.merge(token_ids, placed)
+    if family.files.engine == "sglang":
+        _check_embeds(token_ids, placed)
+    return Expanded(token_ids, placed, [expansion.grid for expansion in expansions])
+
+
+def _replace(
+    family: Family,
+    token_ids: list[int],
+    items: Sequence[tuple[Modality, MediaSize]],
+    expansions: Sequence[Expansion],
+) -> tuple[list[int], list[PlacedItem]]:
+    """Replace each placeholder. Return the items in the order of the request."""
     made: list[int] = []
     placed: dict[int, PlacedItem] = {}
     position = 0
@@ -51,10 +68,7 @@ def expand(
         placed[match.item] = _place(items[match.item][0], start, expansion)
         position = match.end
     made += token_ids[position:]
-    made, merged = family.merge(made, [placed[index] for index in range(len(items))])
-    if family.files.engine == "sglang":
-        _check_embeds(made, merged)
-    return Expanded(made, merged, [expansion.grid for expansion in expansions])
+    return made, [placed[index] for index in range(len(items))]
 
 
 def questions(
@@ -152,8 +166,8 @@ def _matches(family: Family, token_ids: list[int], modalities: Sequence[Modality
         start = _find(token_ids, target, after[modality])
         if start is None:
             raise InputValueError(
-                f"the prompt has a placeholder for {numbers[modality] - 1} of its items of"
-                f" {modality}: the chat template or the text leaves others out"
+                f"the prompt has fewer placeholders for {modality} than items"
+                f" ({numbers[modality] - 1}): the chat template or the text leaves some out"
             )
         after[modality] = start + len(target)
         found.append(_Match(start, after[modality], index))

@@ -1,5 +1,6 @@
 """A model's directory: its tokenizer, its templates and its family, shared by all plans."""
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,16 +10,16 @@ from typing import Any, Unpack
 
 from mmhash.arguments import check_str
 from mmhash.engines import registry
-from mmhash.errors import InputTypeError, LimitError
+from mmhash.errors import InputTypeError, InputValueError, LimitError
 from mmhash.prompts.families import registry as families
-from mmhash.prompts.families.family import Family, Modality, Placeholder
+from mmhash.prompts.families.family import Family
 from mmhash.prompts.files import ModelFiles, UnknownModelError
 from mmhash.prompts.loading import ModelDirectory, read_directory
 from mmhash.prompts.options import PlanOptions, complete
 from mmhash.prompts.plan import Plan
-from mmhash.prompts.planning import open_document, open_plan
+from mmhash.prompts.planner import open_planner
 from mmhash.prompts.templates import MAX_TEXT, ChatTemplate
-from mmhash.requests import form_of_path
+from mmhash.requests import Document, RequestError, form_of_path
 
 # Templates beyond the model's own come from the operator, who has only a few.
 _MAX_TEMPLATES = 8
@@ -32,10 +33,10 @@ class Model:
         self._families: dict[tuple[str, str], Family] = {}
         self._templates: dict[str, ChatTemplate] = {}
         self._lock = Lock()
-        self._placeholders = self.family("", "").placeholders()  # an unknown model is refused here
+        self.family("", "")  # refuses an unknown model
 
     def __repr__(self) -> str:
-        return f"<Model {self._directory.files.config.values.get('model_type')}>"
+        return f"<Model {self.model_type}>"
 
     @classmethod
     def load(
@@ -76,8 +77,8 @@ class Model:
             **options: The members of `mmhash.prompts.PlanOptions`.
         """
         found, release = registry.find(engine)
-        document = open_document(request, form_of_path(path))
-        return open_plan(self, found, release, document).plan(complete(**options))
+        document = Document(_text_of(request), form_of_path(path))
+        return open_planner(self, found, release, document, complete(**options)).plan()
 
     @property
     def files(self) -> ModelFiles:
@@ -95,6 +96,11 @@ class Model:
         return self._directory.encoder.has_known_expressions
 
     @property
+    def model_type(self) -> str:
+        """The `model_type` of config.json."""
+        return str(self.files.config.values.get("model_type"))
+
+    @property
     def max_model_len(self) -> int:
         """The largest number of tokens that the model's configuration allows."""
         config = self.files.config
@@ -105,10 +111,6 @@ class Model:
     def token_text(self, token_id: int) -> str | None:
         """Return a token's text as the tokenizer spells it, or None if the token is unknown."""
         return self._directory.encoder.token_text(token_id)
-
-    def placeholders(self) -> Mapping[Modality, Placeholder]:
-        """Return the placeholder of each modality that the model supports."""
-        return self._placeholders
 
     def family(self, engine: str, release: str) -> Family:
         """Return the model's family, configured for a release of an engine."""
@@ -162,3 +164,19 @@ class Model:
         return self._directory.encoder.encode(
             text, add_special_tokens=add_special_tokens, tenant=tenant
         )
+
+
+def _text_of(request: Mapping[str, Any] | bytes | str) -> bytes:
+    """Return a request as JSON."""
+    if isinstance(request, Mapping):
+        try:
+            request = json.dumps(request)  # spells numbers as most clients do
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InputValueError(f"a request must be a JSON object: {str(error)[:200]}") from error
+    if not isinstance(request, (bytes, str)):
+        kind = type(request).__name__
+        raise InputTypeError(f"a request must be a dict, or JSON as str or bytes, not {kind}")
+    try:
+        return request.encode() if isinstance(request, str) else request
+    except UnicodeEncodeError as error:
+        raise RequestError("is not UTF-8 text") from error

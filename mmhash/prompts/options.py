@@ -7,7 +7,7 @@ from mmhash.arguments import check_choice, check_int, check_optional_text
 from mmhash.engines.engine import BlockOptions, Server
 from mmhash.errors import InputTypeError
 from mmhash.framing import tenant_key
-from mmhash.prompts.media import KnownMedia
+from mmhash.prompts.media import Media
 
 
 class PlanOptions(BlockOptions, total=False):
@@ -24,8 +24,8 @@ class PlanOptions(BlockOptions, total=False):
     """
     tenant: bytes | None
     """32 secret bytes, as in `key()`."""
-    media: KnownMedia | None
-    """The sizes and keys of media by URL, or a function that returns them for a URL."""
+    media: Mapping[str, Media] | None
+    """The sizes and keys of media by URL."""
     model_id: str | None
     """The engine's name of the model: its directory, or its name on the Hub.
 
@@ -33,8 +33,6 @@ class PlanOptions(BlockOptions, total=False):
     """
     chat_template: str | None
     """The engine's chat template, if it differs from the model's own."""
-    content_format: Literal["auto", "string", "openai"]
-    """The form of messages' contents that vLLM was started with."""
     server: Server
     """`"mmhash"` for SGLang with our plugin (MMHASH_PLUGIN=keys), which names images by file keys.
 
@@ -60,7 +58,6 @@ _DEFAULTS = PlanOptions(
     media=None,
     model_id=None,
     chat_template=None,
-    content_format="auto",
     server="python",
     mm_hasher_algorithm="blake3",
 )
@@ -78,12 +75,10 @@ def complete(**given: Unpack[PlanOptions]) -> PlanOptions:
     if options["tenant"] is not None:
         tenant_key(options["tenant"])  # raises if it is malformed
     media = options["media"]
-    if not (media is None or isinstance(media, Mapping) or callable(media)):
-        kind = type(media).__name__
-        raise InputTypeError(f"media is a mapping from URLs to Media, or a function, not {kind}")
+    if not (media is None or isinstance(media, Mapping)):
+        raise InputTypeError(f"media must be a dict from URLs to Media, not {type(media).__name__}")
     check_choice("of", options["of"], "bytes", "pixels")
     check_choice("hashes", options["hashes"], "key", "engine")
-    check_choice("content_format", options["content_format"], "auto", "string", "openai")
     check_choice("server", options["server"], "python", "rust", "mmhash")
     check_choice("mm_hasher_algorithm", options["mm_hasher_algorithm"], "blake3", "sha256")
     return options

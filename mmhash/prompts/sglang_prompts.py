@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from mmhash.engines.options import SGLANG_OPTIONS
 from mmhash.engines.sglang.releases import reads_every_form
 from mmhash.errors import InputValueError
-from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.templates import NOT_PASSED, OWN_ARGUMENTS, TemplateRenderError
 from mmhash.requests import EngineRequest, MediaPart, UnplannedError
 from mmhash.requests.members import (
@@ -23,7 +22,7 @@ from mmhash.requests.members import (
 )
 
 if TYPE_CHECKING:
-    from mmhash.prompts.model import Model
+    from mmhash.prompts.planner import Planner
     from mmhash.prompts.templates import ChatTemplate
 
 # The roles and members of messages that are not the user's.
@@ -49,17 +48,14 @@ _ADAPTER = re.compile(r":(?!//)")
 _MEMBERS = ("tool_call_id", "name", "phase", "reasoning_content", "tool_calls", "prefix")
 
 
-def prompts(
-    model: "Model", request: EngineRequest, release: str, options: PlanOptions
-) -> list[list[int]]:
+def prompts(planner: "Planner") -> list[list[int]]:
     """Return the ids of each prompt before expansion."""
-    body, form = request.members, request.document.form
+    request, body, form = planner.request, planner.request.members, planner.request.document.form
     # Each server draws an adapter's id at random, and names pages by it. A session adds its own
-    # tokens.
-    # SGLang ignores mm_processor_kwargs for the families that mmhash plans.
+    # tokens. SGLang ignores mm_processor_kwargs for the families that mmhash plans.
     for name in ("lora_path", "session_params", "mm_processor_kwargs"):
         refuse(body, name)
-    encode = partial(model.encode, add_special_tokens=True, tenant=options["tenant"])
+    encode = partial(planner.encode, add_special_tokens=True)
     if form == "completions":
         refuse(body, "suffix")
         _refuse_adapter(body)
@@ -71,7 +67,7 @@ def prompts(
         if text is not None and request.places:  # ids win, but not in every processor
             raise UnplannedError("no plan for media beside both text and input_ids")
         return [check_ids("input_ids", ids)]
-    return [_of_chat(model, request, release, options)]
+    return [_of_chat(planner)]
 
 
 def _refuse_adapter(body: Mapping[str, Any]) -> None:
@@ -79,13 +75,12 @@ def _refuse_adapter(body: Mapping[str, Any]) -> None:
         raise UnplannedError("no plan for a request with an adapter")
 
 
-def _of_chat(
-    model: "Model", request: EngineRequest, release: str, options: PlanOptions
-) -> list[int]:
+def _of_chat(planner: "Planner") -> list[int]:
+    request, release = planner.request, planner.release
     body, form = request.members, request.document.form
     refuse(body, "input_ids")
     _refuse_adapter(body)
-    template = model.template(options["chat_template"], with_tools=False)
+    template = planner.template(with_tools=False)
     content_format = template.content_format("sglang", release)
     if request.places and content_format == "string":
         raise InputValueError("the chat template takes texts only, so SGLang drops media")
@@ -96,23 +91,26 @@ def _of_chat(
         template.drops_inline_system or (form == "responses" and release == "0.5.20")
     ):
         messages = _with_system_first(messages, form, leading=body.get("leading_system", False))
-    messages = conversation(messages, content_format)
+    messages = [_message(message, content_format) for message in messages]
+    _refuse_reordered(messages)
     begun = _begun_message(messages)
     if begun is not None:
         messages.pop()
         if not read_switch(body, "continue_final_message", default=False):
             messages.append({"role": "user", "content": begun})  # SGLang always ends with the user
             begun = None
-    variables = model.special_tokens | template_variables(body)
+    variables = planner.model.special_tokens | _template_variables(body)
     text = _render(template, messages, variables, _tools(body, release, form))
     if not begun:
-        return model.encode(text, add_special_tokens=False, tenant=options["tenant"])
+        return planner.encode(text, add_special_tokens=False)
     # Without media, SGLang keeps the ids of the template's text and appends those of the beginning.
-    is_one_text = request.places or release == "0.5.20" or model.encode("", add_special_tokens=True)
+    is_one_text = (
+        request.places or release == "0.5.20" or planner.encode("", add_special_tokens=True)
+    )
     return [
         one
         for piece in ([text + begun] if is_one_text else [text, begun])
-        for one in model.encode(piece, add_special_tokens=False, tenant=options["tenant"])
+        for one in planner.encode(piece, add_special_tokens=False)
     ]
 
 
@@ -152,15 +150,6 @@ def _is_plain(part: dict[str, Any]) -> bool:
     detail = media.get("detail") or "auto"
     has_option = not (media.keys() <= _WITHOUT_OPTIONS and _PART_OPTIONS.isdisjoint(part))
     return not has_option and detail in ("auto", "default")
-
-
-def conversation(
-    messages: Sequence[Mapping[str, Any]], content_format: str
-) -> list[dict[str, Any]]:
-    """Return the messages as the template receives them."""
-    made = [_message(message, content_format) for message in messages]
-    _refuse_reordered(made)
-    return made
 
 
 def _begun_message(messages: Sequence[Mapping[str, Any]]) -> str | None:
@@ -274,7 +263,7 @@ def _has_odd_type(schema: Any) -> bool:
     return any(map(_has_odd_type, schema.values()))
 
 
-def template_variables(body: Mapping[str, Any]) -> dict[str, Any]:
+def _template_variables(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the template's other variables."""
     given = read_template_kwargs(body, OWN_ARGUMENTS)
     refuse(body, "chat_template")

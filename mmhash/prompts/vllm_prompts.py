@@ -1,7 +1,7 @@
 """Build prompts as vLLM does (0.32: renderers/chat_utils.py, renderers/hf.py)."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from mmhash.engines.vllm.releases import strips_billing
 from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import Modality, Placeholder
-from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.templates import NOT_PASSED, OWN_ARGUMENTS
-from mmhash.requests import EngineRequest, MediaPart, UnplannedError
+from mmhash.requests import MediaPart, UnplannedError
 from mmhash.requests.items import arguments_of
 from mmhash.requests.members import (
     completion_prompts,
@@ -23,7 +22,7 @@ from mmhash.requests.members import (
 from mmhash.requests.vllm_messages import BILLING_HEADER
 
 if TYPE_CHECKING:
-    from mmhash.prompts.model import Model
+    from mmhash.prompts.planner import Planner
     from mmhash.prompts.templates import ChatTemplate
 
 _TEXT_TYPES = {
@@ -58,13 +57,11 @@ _TOOL = ("function", "type")
 _FUNCTION = ("name", "description", "parameters", "strict")
 
 
-def prompts(
-    model: "Model", request: EngineRequest, release: str, options: PlanOptions
-) -> list[list[int]]:
+def prompts(planner: "Planner") -> list[list[int]]:
     """Return the ids of each prompt before expansion."""
-    body, form = request.members, request.document.form
-    if form == "completions":
-        return _of_completion(model, body, options["tenant"])
+    request, body = planner.request, planner.request.members
+    if request.document.form == "completions":
+        return _of_completion(planner, body)
     if body.get("chat_template") is not None:
         raise UnplannedError("no plan for a request with its own chat template")
     refuse(body, "truncate_prompt_tokens")
@@ -72,42 +69,27 @@ def prompts(
     if isinstance(transfer, dict):
         refuse(transfer, "prompt_token_ids")  # they replace the messages
     tools = _tools(body)
-    template = model.template(options["chat_template"], with_tools=tools is not None)
-    content_format = options["content_format"]
-    if content_format == "auto":
-        content_format = template.content_format("vllm", release)
-    placeholders = model.placeholders()
+    template = planner.template(with_tools=tools is not None)
     messages = request.messages()
-    if form == "messages":
+    if request.document.form == "messages":
         body = _as_chat(body, template)
-        if any(
-            model.template(options["chat_template"], with_tools=with_tools).refuses_inline_system
-            for with_tools in (False, True)
-        ):
+        templates = (planner.template(with_tools=with_tools) for with_tools in (False, True))
+        if any(one.refuses_inline_system for one in templates):
             messages = _with_system_first(messages)
     text = template.render(
-        conversation(
-            messages,
-            release,
-            template,
-            placeholders,
-            content_format,
-            is_validated=form != "responses",
-        ),
-        **model.special_tokens | template_variables(body, template),
+        _conversation(planner, messages, template),
+        **planner.model.special_tokens | _template_variables(body, template),
         tools=tools,
     )
     add_special_tokens = read_switch(body, "add_special_tokens", default=False)
-    return [model.encode(text, add_special_tokens=add_special_tokens, tenant=options["tenant"])]
+    return [planner.encode(text, add_special_tokens=add_special_tokens)]
 
 
-def _of_completion(
-    model: "Model", body: Mapping[str, Any], tenant: bytes | None
-) -> list[list[int]]:
+def _of_completion(planner: "Planner", body: Mapping[str, Any]) -> list[list[int]]:
     for name in ("truncate_prompt_tokens", "suffix", "prompt_embeds"):
         refuse(body, name)
     add_special_tokens = read_switch(body, "add_special_tokens", default=True)
-    encode = partial(model.encode, add_special_tokens=add_special_tokens, tenant=tenant)
+    encode = partial(planner.encode, add_special_tokens=add_special_tokens)
     return completion_prompts(body, encode)
 
 
@@ -116,26 +98,20 @@ def _ordered(value: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     return {name: value[name] for name in names if name in value} | dict(value)
 
 
-def conversation(
-    messages: Sequence[Mapping[str, Any]],
-    release: str,
-    template: "ChatTemplate",
-    placeholders: Mapping[Modality, Placeholder],
-    content_format: str,
-    *,
-    is_validated: bool = True,
+def _conversation(
+    planner: "Planner", messages: Sequence[Mapping[str, Any]], template: "ChatTemplate"
 ) -> list[dict[str, Any]]:
-    """Return the messages for the template, with placeholders if the template places none.
-
-    vLLM's validation reorders the members of messages.
-    """
-    counts: Counter[Modality] = Counter()
-    if strips_billing(release):
+    """Return the messages for the template, with placeholders if the template places none."""
+    if strips_billing(planner.release):
         messages = [_without_billing(message) for message in messages]
-    made = [_message(message, placeholders, counts, content_format) for message in messages]
+    texts_only = template.content_format("vllm", planner.release) == "string"
+    flatten = _Flattening(planner.family.placeholders()).flatten if texts_only else None
+    made = [_message(message, flatten) for message in messages]
+    # vLLM's validation, which Responses requests skip, reorders the members of messages.
+    is_ordered = planner.request.document.form != "responses"
     for message in made:
         if message["role"] == "assistant":
-            _parse_arguments(message, is_ordered=is_validated)
+            _parse_arguments(message, is_ordered=is_ordered)
     if any(message["role"] == "developer" for message in made) and not any(
         f"{quote}developer{quote}" in template.source for quote in ("'", '"')
     ):
@@ -154,7 +130,7 @@ def _effort_of_no_thinking(template: "ChatTemplate") -> str:
     """Return "none" unless the template fails with it, or shows it as another effort."""
 
     def shown(effort: str) -> str:
-        variables = template_variables({"reasoning_effort": effort}, template)
+        variables = _template_variables({"reasoning_effort": effort}, template)
         return template.render([{"role": "user", "content": "Hi"}], tools=None, **variables)
 
     try:
@@ -175,7 +151,7 @@ def _with_system_first(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any
     return [{"role": "system", "content": text}, *others] if text else others
 
 
-def template_variables(body: Mapping[str, Any], template: "ChatTemplate") -> dict[str, Any]:
+def _template_variables(body: Mapping[str, Any], template: "ChatTemplate") -> dict[str, Any]:
     """Return the template's other variables, and the arguments for rendering."""
     given = read_template_kwargs(body, OWN_ARGUMENTS | {"tokenize"})
     effort = body.get("reasoning_effort")
@@ -229,20 +205,18 @@ def _given_switch(members: Mapping[str, Any], name: str) -> dict[str, bool]:
 
 
 def _message(
-    message: Mapping[str, Any],
-    placeholders: Mapping[Modality, Placeholder],
-    counts: Counter[Modality],
-    content_format: str,
+    message: Mapping[str, Any], flatten: Callable[[list[Any]], str] | None
 ) -> dict[str, Any]:
+    """Return a message for the template. `flatten` makes one text of its content."""
     role = message.get("role")
     if not isinstance(role, str):
         raise InputValueError("each message must have a role")
     parts = list(_content_parts(message))
     made: dict[str, Any] = {"role": role}
-    if content_format == "openai":
+    if flatten is None:
         made["content"] = [one for part in parts if (one := _wrapped(part)) is not None]
     else:
-        made["content"] = _flat(parts, placeholders, counts)
+        made["content"] = flatten(parts)
     _add_members(made, message)
     return made
 
@@ -335,38 +309,37 @@ def _text(part: Any) -> str | None:
     return text
 
 
-def _flat(
-    parts: Sequence[Any],
-    placeholders: Mapping[Modality, Placeholder],
-    counts: Counter[Modality],
-) -> str:
-    """Return the content as one text. Missing placeholders come first."""
-    texts = [text for part in parts if (text := _text(part))]
-    needed: dict[Modality, list[str]] = {}
-    for part in parts:
-        if isinstance(part, MediaPart):
-            modality = part.modality
-            counts[modality] += 1
-            text = placeholder(placeholders, modality).text
-            if not text:
-                raise InputValueError(f"vLLM writes no placeholder for {modality} into a text")
-            needed.setdefault(modality, []).append(text.replace("{i}", str(counts[modality])))
-    joined = "\n".join(texts)
-    missing = []
-    for text, count in Counter(text for texts in needed.values() for text in texts).items():
-        absent = count - joined.count(text)
-        if absent < 0:
-            raise InputValueError(f"the text has more placeholders {text!r} than items")
-        missing += [text] * absent
-    return "\n".join([*missing, joined] if joined else missing)
+class _Flattening:
+    """Makes one text of each message's content, and numbers the placeholders of a conversation."""
 
+    def __init__(self, placeholders: Mapping[Modality, Placeholder]) -> None:
+        self._placeholders = placeholders
+        self._counts: Counter[Modality] = Counter()
 
-def placeholder(placeholders: Mapping[Modality, Placeholder], modality: Modality) -> Placeholder:
-    """Return the placeholder of a modality. Raise if the model does not support it."""
-    found = placeholders.get(modality)
-    if found is None:
-        raise UnplannedError(f"no plan for {modality} with this model")
-    return found
+    def flatten(self, parts: list[Any]) -> str:
+        """Return the content as one text. Placeholders that the text lacks come first."""
+        joined = "\n".join(text for part in parts if (text := _text(part)))
+        needed: dict[Modality, list[str]] = {}
+        for part in parts:
+            if isinstance(part, MediaPart):
+                needed.setdefault(part.modality, []).append(self._next(part.modality))
+        missing = []
+        for text, count in Counter(text for texts in needed.values() for text in texts).items():
+            absent = count - joined.count(text)
+            if absent < 0:
+                raise InputValueError(f"the text has more placeholders {text!r} than items")
+            missing += [text] * absent
+        return "\n".join([*missing, joined] if joined else missing)
+
+    def _next(self, modality: Modality) -> str:
+        """Return the placeholder of the next item."""
+        if modality not in self._placeholders:
+            raise UnplannedError(f"no plan for {modality} with this model")
+        text = self._placeholders[modality].text
+        if not text:
+            raise InputValueError(f"vLLM writes no placeholder for {modality} into a text")
+        self._counts[modality] += 1
+        return text.replace("{i}", str(self._counts[modality]))
 
 
 def _without_billing(message: Mapping[str, Any]) -> Mapping[str, Any]:

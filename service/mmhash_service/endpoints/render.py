@@ -16,17 +16,17 @@ from pydantic import ValidationError
 from mmhash.engines import vllm
 from mmhash.engines.checks import MAX_TOKENS
 from mmhash.prompts import Model, Plan
+from mmhash.prompts.options import complete
 from mmhash.requests import Document, ShortText
 from mmhash.requests.members import read_object
 from mmhash_service.bodies.json_body import read_json
 from mmhash_service.bodies.validation import reason_of
 from mmhash_service.endpoints.long_response import LongResponse
 from mmhash_service.endpoints.openapi import json_body
-from mmhash_service.gateway.request import Naming, RoutedRequest, is_light, plan_for_workers
-from mmhash_service.gateway.worker_spec import EngineSpec
+from mmhash_service.gateway.request import is_light
 from mmhash_service.items.context import RequestContext, build_context
 from mmhash_service.items.schema import HashQuery
-from mmhash_service.plan.request import open_document
+from mmhash_service.plan.request import Planning, open_document
 from mmhash_service.plan.sampling import (
     RELEASES,
     Release,
@@ -86,20 +86,29 @@ class _Call(NamedTuple):
 
     async def plan(self, document: Document) -> Plan:
         """Plan a request, with the engine's own names of its images."""
-        # No prompt fills a block of this size, so no block is named, whatever the seed.
-        name = self.context.engines[0].name
-        engine = EngineSpec(name, MAX_TOKENS, seed="0", model_id=self.model_id)
-        routed = RoutedRequest(document.text, document, is_light=self.is_light)
-        planned = await plan_for_workers(
-            self.context, self.model, Naming(engine), routed, lambda *_: {}, fetches=True
+        options = complete(
+            # No prompt fills a block of this size, so no block is named, whatever the seed.
+            block_size=MAX_TOKENS,
+            seed="0",
+            hashes="engine",
+            model_id=self.model_id,
+            tenant=self.context.tenant_secret,
         )
-        return planned.plan
+        return await Planning(
+            self.context,
+            self.model,
+            document,
+            options,
+            lambda _planner, plan, _media: plan,
+            fetches=True,
+            is_light=self.is_light,
+        ).run()
 
     async def render(self, document: Document) -> Any:
         """Return a `GenerateRequest`, or a list of them for completions."""
         sampling = _read_sampling(document)
         plan = await self.plan(document)
-        sampling.refuse_unknown(has_media=bool(plan.items))
+        sampling.refuse_unanswerable(has_media=bool(plan.items))
         features = _features(plan, self.model_id)
         begin = _PREFIXES.get(document.form, "" if sampling.request_id else "resp_")
         name = begin + (sampling.request_id or self.request_id)

@@ -9,9 +9,9 @@ import numpy as np
 from fastapi import Request
 
 from mmhash import Digest
-from mmhash.prompts import Media, Plan
+from mmhash.prompts import Plan
 from mmhash.prompts.options import PlanOptions, complete
-from mmhash.prompts.planning import OpenedPlan
+from mmhash.prompts.planner import Planner
 from mmhash.requests import COUNTING_PATHS, PATHS, Document, MediaSource, ShortText
 from mmhash_service.gateway.expected import UnnamedBlocks, name_blocks
 from mmhash_service.gateway.served_models import requested_model
@@ -25,27 +25,8 @@ from mmhash_service.items.context import RequestContext, Signer
 from mmhash_service.limits.text import header_of
 from mmhash_service.limits.threads import ThreadPool
 from mmhash_service.models import Models
-from mmhash_service.plan.media import (
-    PLAN_NEEDS,
-    Found,
-    Needs,
-    Resolved,
-    read_inline,
-    read_rest,
-    recall_inline,
-    remember,
-    resolve,
-    resolved_only,
-)
-from mmhash_service.plan.request import (
-    ask_processor,
-    check_plannable,
-    measure,
-    open_document,
-    open_to_plan,
-    plan_opened,
-    questions_of,
-)
+from mmhash_service.plan.media import Needs, Resolved, resolve
+from mmhash_service.plan.request import Planning, open_document
 from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
 
@@ -168,11 +149,6 @@ def is_light(text: bytes) -> bool:
     return sum(int(np.count_nonzero(signs == sign)) for sign in b'",') <= _LIGHT_SIGNS
 
 
-# Planning a shorter text takes less time than handing it to a thread, unless the tokenizer has an
-# unknown expression, which can take minutes.
-_SHORT_TEXT = 4 << 10
-
-
 FindMatches = Callable[[Sequence[int], int], Mapping[str, int]]
 """Return how many leading tokens of a prompt each worker has, given the blocks and their size."""
 
@@ -226,89 +202,27 @@ async def plan_for_workers(
     Media at URLs have no size unless they are fetched. The match runs where the plan runs, because
     a prompt of many blocks takes milliseconds.
     """
-    steps = _Steps(context, model, naming, request, find_matches, fetches=fetches)
-    if request.is_light and model.has_known_expressions:
-        steps.open()
-        is_short = request.document.text_size <= _SHORT_TEXT
-        recalled = recall_inline(context, steps.opened.sources, steps.needs) if is_short else None
-        if recalled is not None:
-            steps.media |= recalled
-            known = measure(context, steps.opened, steps.media)
-            if not questions_of(steps.opened, known):
-                return steps.finish(known)
-        found, planned = await context.prompts.short.run(steps.begin)
-    else:
-        found, planned = await context.prompts.short.run(steps.open_and_begin)
-    remember(context, found)
-    if planned is not None:
-        return planned
-    steps.media |= await read_rest(context, found, steps.needs)
-    known = measure(context, steps.opened, steps.media)
-    await ask_processor(context, steps.opened, known)
-    threads = context.prompts.for_size(request.document.text_size, len(steps.opened.sources))
-    return await threads.run(steps.finish, known)
+    signer = context.signer
+    options, block_size = _plan_options(naming, context.tenant_secret, is_signed=signer is not None)
 
-
-class _Steps:
-    """The steps of a plan, on the event loop or in threads."""
-
-    opened: OpenedPlan
-    needs: Needs
-    media: Resolved
-
-    def __init__(
-        self,
-        context: RequestContext,
-        model: "Model",
-        naming: Naming,
-        request: RoutedRequest,
-        find_matches: FindMatches,
-        *,
-        fetches: bool,
-    ) -> None:
-        self._context, self._model, self._request = context, model, request
-        self._engine, self._find_matches, self._fetches = naming.engine, find_matches, fetches
-        is_signed = context.signer is not None
-        self._options, self._block_size = _plan_options(
-            naming, context.tenant_secret, is_signed=is_signed
-        )
-
-    def open(self) -> None:
-        """Read the request for its engine."""
-        opened = open_to_plan(self._model, self._context.engines[0], self._request.document)
-        check_plannable(opened.sources, fetches=self._fetches)
-        self.opened = opened
-        self.needs = PLAN_NEEDS._replace(naming=opened.file_naming(self._options))
-        self.media = self._request.media[self.needs]
-
-    def open_and_begin(self) -> tuple[Found, Planned | None]:
-        """Read and plan the request in one job."""
-        self.open()
-        return self.begin()
-
-    def begin(self) -> tuple[Found, Planned | None]:
-        """Read the media in the request. Plan the request unless it is long or lacks something."""
-        context, opened = self._context, self.opened
-        missing = [source for source in opened.sources if source not in self.media]
-        found = read_inline(context, missing, self.needs)
-        self.media |= resolved_only(found)
-        threads = context.prompts.for_size(self._request.document.text_size, len(opened.sources))
-        if threads is context.prompts.short and all(one in self.media for one in opened.sources):
-            known = measure(context, opened, self.media)
-            if not questions_of(opened, known):
-                return found, self.finish(known)
-        return found, None
-
-    def finish(self, known: Mapping[MediaSource, Media]) -> Planned:
-        """Plan the request with its media, and find the workers that have its blocks."""
-        opened, signer = self.opened, self._context.signer
-        plan = plan_opened(opened, known, self._options)
+    def match(planner: Planner, plan: Plan, _media: Resolved) -> Planned:
         # An engine that names files itself gets no hash, so there is nothing to sign.
-        if signer is not None and plan.items and self._engine.server == "python":
-            opened.request.set_tags(_tags(signer, plan, opened))
-        matched = self._find_matches(plan.event_ids, self._block_size)
-        unnamed = name_blocks(plan, self._block_size)
-        return Planned(plan, opened.request.write(), self._block_size, unnamed, matched)
+        if signer is not None and plan.items and naming.engine.server == "python":
+            plan.annotated.set_tags(_tags(signer, plan, planner))
+        matched = find_matches(plan.event_ids, block_size)
+        unnamed = name_blocks(plan, block_size)
+        return Planned(plan, plan.annotated.write(), block_size, unnamed, matched)
+
+    return await Planning(
+        context,
+        model,
+        request.document,
+        options,
+        match,
+        fetches=fetches,
+        is_light=request.is_light,
+        media=request.media,
+    ).run()
 
 
 @lru_cache(256)  # engines, tenants and adapters are few
@@ -329,11 +243,11 @@ def _plan_options(
     return options, naming.engine.tokens_per_block
 
 
-def _tags(signer: Signer, plan: Plan, opened: OpenedPlan) -> list[str]:
+def _tags(signer: Signer, plan: Plan, planner: Planner) -> list[str]:
     """Return the tags of the hashes in a planned request."""
-    if opened.request.content_prefix is None:
+    if planner.request.content_prefix is None:
         names = [item.key for item in plan.items]
     else:
-        inline = (source for source in opened.sources if not source.is_remote)
+        inline = (source for source in planner.sources if not source.is_remote)
         names = [Digest("blake3", source.sha256()) for source in inline]
     return [signer.tag(name) for name in dict.fromkeys(names)]

@@ -48,7 +48,7 @@ class EngineSpec(NamedTuple):
     @property
     def tokens_per_block(self) -> int:
         """The tokens of a block or page, or the engine's default."""
-        from mmhash.prompts.planning import BLOCK_SIZES  # noqa: PLC0415  (see above)
+        from mmhash.prompts.planner import BLOCK_SIZES  # noqa: PLC0415  (see above)
 
         return self.block_size or BLOCK_SIZES.get(self.name.partition("@")[0], 1)
 

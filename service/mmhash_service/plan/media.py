@@ -9,9 +9,9 @@ from typing import Literal, NamedTuple
 from mmhash import Digest
 from mmhash.digest import Algorithm
 from mmhash.errors import InputError, LimitError
-from mmhash.prompts.file_names import FileNaming
 from mmhash.prompts.headers import ImageHeader, read_size
 from mmhash.prompts.headers.wav import read_samples
+from mmhash.prompts.media import FileNaming
 from mmhash.requests import MediaSource
 from mmhash_service.bodies.parsing import refusing_damage
 from mmhash_service.items.context import RequestContext
@@ -50,10 +50,6 @@ class Needs(NamedTuple):
     urls: UrlTreatment = "fetch"
     naming: FileNaming | None = None
     """How the engine names images itself, if it gets no hashes."""
-
-
-PLAN_NEEDS = Needs(sizes=True)
-"""The needs of a plan, for any engine."""
 
 
 class ResolvedMedia(NamedTuple):

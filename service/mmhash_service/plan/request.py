@@ -1,16 +1,16 @@
-"""Take a request from its text to its plan, by the sizes of its media."""
+"""From a request to its plan: read and measure its media, ask the model's processor, plan."""
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
 from mmhash.errors import InputError, LimitError, MMHashError
 from mmhash.prompts import Media, MediaSize, Plan, PlannedItem
-from mmhash.prompts.headers import engine_size
 from mmhash.prompts.options import PlanOptions, complete
-from mmhash.prompts.planning import OpenedPlan, open_plan
+from mmhash.prompts.planner import Planner, open_planner
 from mmhash.prompts.processor.client import ModelProcessor, ProcessorError
 from mmhash.prompts.processor.messages import Question
 from mmhash.requests import (
@@ -27,14 +27,30 @@ from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import RequestedEngine, describe, require
 from mmhash_service.limits.threads import run_few
 from mmhash_service.plan.annotate import unreadable
-from mmhash_service.plan.media import PLAN_NEEDS, Resolved, ResolvedMedia, resolve
+from mmhash_service.plan.media import (
+    Found,
+    Needs,
+    Resolved,
+    ResolvedMedia,
+    read_inline,
+    read_rest,
+    recall_inline,
+    remember,
+    resolved_only,
+)
 from mmhash_service.plan.schema import PlanQuery
 from mmhash_service.problems.problem import InvalidPart, Problem, naming
 
 if TYPE_CHECKING:
     from mmhash.prompts import Model
 
+T = TypeVar("T")
+
 _UNREAD = "mmhash reads only the sizes of images, and of WAV clips in the request"
+
+# Planning a shorter text takes less time than handing it to a thread, unless the tokenizer has an
+# unknown expression, which can take minutes.
+_SHORT_TEXT = 4 << 10
 
 
 def open_document(text: bytes | ShortText, path: str | None) -> Document:
@@ -48,40 +64,9 @@ def open_document(text: bytes | ShortText, path: str | None) -> Document:
 
 
 async def plan_request(
-    context: RequestContext,
-    model: "Model",
-    query: PlanQuery,
-    document: Document,
+    context: RequestContext, model: "Model", query: PlanQuery, document: Document
 ) -> dict[str, Any]:
     """Return the answer of `POST /plan` as JSON values."""
-    (requested,) = context.engines
-    opened = await context.work.run(open_to_plan, model, requested, document)
-    check_plannable(opened.sources, fetches=True)
-    media = await resolve(context, opened.sources, PLAN_NEEDS)
-    known = measure(context, opened, media)
-    await ask_processor(context, opened, known)
-    threads = context.prompts.for_size(document.text_size, len(media))
-    return await threads.run(_finish, context, opened, query, media, known)
-
-
-def open_to_plan(model: "Model", requested: RequestedEngine, document: Document) -> OpenedPlan:
-    """Read a request to plan, or raise the problem `unplannable-prompt`."""
-    require(requested.engine, "annotate")
-    try:
-        return open_plan(model, requested.engine, requested.version, document)
-    except RequestError as error:
-        raise unreadable(error) from error
-    except (InputError, LimitError) as error:
-        raise unplanned(error) from error
-
-
-def _finish(
-    context: RequestContext,
-    opened: OpenedPlan,
-    query: PlanQuery,
-    media: Resolved,
-    known: Mapping[MediaSource, Media],
-) -> dict[str, Any]:
     (requested,) = context.engines
     options = complete(
         block_size=query.block_size,
@@ -89,28 +74,22 @@ def _finish(
         tenant=context.tenant_secret,
         **query.block_options,
     )
-    plan = plan_opened(opened, known, options)
-    items = [
-        _item(planned, media[source], requested)
-        for planned, source in zip(plan.items, opened.sources, strict=True)
-    ]
-    answer = plan.payload(items)
-    if query.request:
-        answer["request"] = msgspec.Raw(plan.annotated.write())
-    return answer if requested.recipe is None else answer | {"recipe": requested.recipe}
+
+    def describe_plan(planner: Planner, plan: Plan, media: Resolved) -> dict[str, Any]:
+        answer = plan.payload(
+            [
+                _describe_item(planned, media[source], requested)
+                for planned, source in zip(plan.items, planner.sources, strict=True)
+            ]
+        )
+        if query.request:
+            answer["request"] = msgspec.Raw(plan.annotated.write())
+        return answer if requested.recipe is None else answer | {"recipe": requested.recipe}
+
+    return await Planning(context, model, document, options, describe_plan, fetches=True).run()
 
 
-def plan_opened(
-    opened: OpenedPlan, known: Mapping[MediaSource, Media], options: PlanOptions
-) -> Plan:
-    """Return the plan of a request with its media, or raise a Problem with the reason."""
-    try:
-        return opened.plan(options, known)
-    except (MMHashError, RecursionError) as error:
-        raise unplanned(error) from error
-
-
-def _item(
+def _describe_item(
     planned: PlannedItem, resolved: ResolvedMedia, requested: RequestedEngine
 ) -> dict[str, Any]:
     """Return an item of the response: the item as in `/annotate`, and its place in the prompt."""
@@ -120,17 +99,132 @@ def _item(
     return describe(resolved.item, {requested.name: fields}) | planned.payload()
 
 
-def unplanned(error: Exception) -> Problem:
-    """Return the problem for a request without a plan."""
-    if isinstance(error, ProcessorError):
-        return Problem("processor-unavailable")
-    if not isinstance(error, UnplannedError):
-        return Problem("unplannable-prompt")
-    name = "invalid-url" if isinstance(error, UnreadableUrlError) else "unplannable-prompt"
-    return Problem(name, [InvalidPart(str(error), pointer=error.pointer)])
+class Planning(Generic[T]):
+    """A request on its way to its plan, for the engine of its context.
+
+    `finish` makes the result from the plan, in the thread of the plan: a long plan is slow to use,
+    too. Without `fetches` a request with images at URLs has no plan. A light request is read on the
+    event loop, and planned there if it is short. `media` has what was read for other engines.
+    """
+
+    _planner: Planner
+    _needs: Needs
+    _media: Resolved
+
+    def __init__(
+        self,
+        context: RequestContext,
+        model: "Model",
+        document: Document,
+        options: PlanOptions,
+        finish: Callable[[Planner, Plan, Resolved], T],
+        *,
+        fetches: bool,
+        is_light: bool = False,
+        media: defaultdict[Needs, Resolved] | None = None,
+    ) -> None:
+        self._context, self._model, self._document = context, model, document
+        self._options, self._finish, self._fetches = options, finish, fetches
+        self._is_light = is_light and model.has_known_expressions
+        self._known: defaultdict[Needs, Resolved] = defaultdict(dict) if media is None else media
+
+    async def run(self) -> T:
+        """Return what `finish` makes of the plan. Raise a Problem if there is no plan."""
+        context = self._context
+        if self._is_light:
+            self._open()
+            planned = self._plan_recalled()
+            if planned is not None:
+                return planned
+            found, planned = await context.prompts.short.run(self._begin)
+        else:
+            found, planned = await context.prompts.short.run(self._open_and_begin)
+        remember(context, found)
+        if planned is not None:
+            return planned
+        self._media |= await read_rest(context, found, self._needs)
+        measured = self._measure()
+        await self._ask_processor(measured)
+        threads = context.prompts.for_size(self._document.text_size, len(self._planner.sources))
+        return await threads.run(self._plan, measured)
+
+    def _open(self) -> None:
+        """Read the request for its engine."""
+        (requested,) = self._context.engines
+        require(requested.engine, "annotate")
+        try:
+            self._planner = open_planner(
+                self._model, requested.engine, requested.version, self._document, self._options
+            )
+        except RequestError as error:
+            raise unreadable(error) from error
+        except (InputError, LimitError) as error:
+            raise _unplanned(error) from error
+        _check_plannable(self._planner.sources, fetches=self._fetches)
+        self._needs = Needs(sizes=True, naming=self._planner.naming)
+        self._media = self._known[self._needs]
+
+    def _plan_recalled(self) -> T | None:
+        """Plan a short request whose media the memo remembers."""
+        if self._document.text_size > _SHORT_TEXT:
+            return None
+        recalled = recall_inline(self._context, self._planner.sources, self._needs)
+        if recalled is None:
+            return None
+        self._media |= recalled
+        measured = self._measure()
+        return None if self._questions(measured) else self._plan(measured)
+
+    def _open_and_begin(self) -> tuple[Found, T | None]:
+        self._open()
+        return self._begin()
+
+    def _begin(self) -> tuple[Found, T | None]:
+        """Read the media in the request. Plan the request unless it is long or lacks something."""
+        context, sources = self._context, self._planner.sources
+        missing = [source for source in sources if source not in self._media]
+        found = read_inline(context, missing, self._needs)
+        self._media |= resolved_only(found)
+        threads = context.prompts.for_size(self._document.text_size, len(sources))
+        if threads is context.prompts.short and all(one in self._media for one in sources):
+            measured = self._measure()
+            if not self._questions(measured):
+                return found, self._plan(measured)
+        return found, None
+
+    def _measure(self) -> dict[MediaSource, Media]:
+        """Return the media of the request, with the sizes that the engine sees."""
+        measured = {}
+        for source in self._planner.sources:
+            with naming(path=source.path):
+                measured[source] = _measured(self._planner, self._media[source])
+        return measured
+
+    def _questions(self, measured: Mapping[MediaSource, Media]) -> list[Question]:
+        """Return the questions for the processor, if the model's family asks any."""
+        if self._model.files.model_processor is None or not measured:
+            return []
+        try:
+            return self._planner.questions(measured)
+        except MMHashError as error:
+            raise _unplanned(error) from error
+
+    async def _ask_processor(self, measured: Mapping[MediaSource, Media]) -> None:
+        """Let the model's processor count the tokens of sizes that the memo does not have."""
+        processor = self._model.files.model_processor
+        questions = self._questions(measured)
+        if processor is not None and questions:
+            await run_few([partial(_ask, self._context, processor, one) for one in questions])
+
+    def _plan(self, measured: Mapping[MediaSource, Media]) -> T:
+        try:
+            plan = self._planner.plan(measured)
+        except (MMHashError, RecursionError) as error:
+            raise _unplanned(error) from error
+        return self._finish(self._planner, plan, self._media)
 
 
-def check_plannable(sources: Sequence[MediaSource], *, fetches: bool) -> None:
+def _check_plannable(sources: Sequence[MediaSource], *, fetches: bool) -> None:
     """Raise `unplannable-item` for the first of the media whose size cannot be read."""
     for source in sources:
         if source.modality == "video" or (source.is_remote and source.modality == "audio"):
@@ -140,36 +234,29 @@ def check_plannable(sources: Sequence[MediaSource], *, fetches: bool) -> None:
             raise Problem("unplannable-item", [InvalidPart(reason, pointer=source.pointer)])
 
 
-def measure(
-    context: RequestContext, opened: OpenedPlan, media: Resolved
-) -> dict[MediaSource, Media]:
-    """Return the media of a request, with the sizes that the engine sees."""
-    (requested,) = context.engines
-    found = {}
-    for source in opened.sources:
-        with naming(path=source.path):
-            found[source] = _measured(requested, opened.model_type, media[source])
-    return found
-
-
-def questions_of(opened: OpenedPlan, known: Mapping[MediaSource, Media]) -> list[Question]:
-    """Return the questions for the processor: none if the model knows the sizes."""
-    if opened.model.files.model_processor is None or not known:
-        return []
+def _measured(planner: Planner, resolved: ResolvedMedia) -> Media:
+    item = resolved.item
+    is_of_file = item.kind == "bytes" and item.digest.algorithm == "blake3"
+    digest = item.digest if is_of_file else None
+    if resolved.samples is not None:
+        return Media(MediaSize(samples=resolved.samples), item.key, file_digest=digest)
+    if resolved.header is None:  # a video, or a clip at a URL
+        raise Problem("unplannable-item", reason=_UNREAD)
     try:
-        return opened.questions(known)
-    except MMHashError as error:
-        raise unplanned(error) from error
+        size = planner.size_of(resolved.header)
+    except InputError as error:
+        raise Problem("unplannable-item", reason=str(error)) from error
+    return Media(size, item.key, item.orientation, digest, resolved.engine_name)
 
 
-async def ask_processor(
-    context: RequestContext, opened: OpenedPlan, known: Mapping[MediaSource, Media]
-) -> None:
-    """Let the model's processor count the tokens of sizes that the memo does not have."""
-    processor = opened.model.files.model_processor
-    questions = questions_of(opened, known)
-    if processor is not None and questions:
-        await run_few([partial(_ask, context, processor, question) for question in questions])
+def _unplanned(error: Exception) -> Problem:
+    """Return the problem for a request without a plan."""
+    if isinstance(error, ProcessorError):
+        return Problem("processor-unavailable")
+    if not isinstance(error, UnplannedError):
+        return Problem("unplannable-prompt")
+    name = "invalid-url" if isinstance(error, UnreadableUrlError) else "unplannable-prompt"
+    return Problem(name, [InvalidPart(str(error), pointer=error.pointer)])
 
 
 async def _ask(context: RequestContext, processor: ModelProcessor, question: Question) -> None:
@@ -183,28 +270,10 @@ async def _ask(context: RequestContext, processor: ModelProcessor, question: Que
         if processor.known(question) is None:
             await threads.run(processor.learn, question, answer)
     except MMHashError as error:
-        raise unplanned(error) from error
+        raise _unplanned(error) from error
 
 
 def _ask_and_learn(processor: ModelProcessor, question: Question) -> bytes:
     answer = processor.ask(question)
     processor.learn(question, answer)  # checks it: never store a malformed answer
     return answer
-
-
-def _measured(requested: RequestedEngine, model_type: str, resolved: ResolvedMedia) -> Media:
-    item = resolved.item
-    is_of_file = item.kind == "bytes" and item.digest.algorithm == "blake3"
-    digest = item.digest if is_of_file else None
-    if resolved.samples is not None:
-        return Media(MediaSize(samples=resolved.samples), item.key, file_digest=digest)
-    if resolved.header is None:  # a video, or a clip at a URL
-        raise Problem("unplannable-item", reason=_UNREAD)
-    try:
-        width, height = engine_size(
-            resolved.header, requested.engine.name, requested.version, model_type=model_type
-        )
-    except InputError as error:
-        raise Problem("unplannable-item", reason=str(error)) from error
-    size = MediaSize(width=width, height=height)
-    return Media(size, item.key, item.orientation, digest, resolved.engine_name)
