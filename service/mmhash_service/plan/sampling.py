@@ -1,10 +1,10 @@
 """The sampling parameters of a request, as a release of vLLM's render server returns them.
 
 vLLM reads the members with pydantic, so this module uses the same types. vLLM omits members at
-their defaults, except for numbers that it compares by identity.
+their defaults, except for numbers that it compares by identity. The worker that gets the request
+checks the ranges of the values.
 """
 
-import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
@@ -87,7 +87,7 @@ RELEASES: Mapping[str, Release] = {"0.28.0": _OLDER, "0.30.0": _0_30, "0.32.0": 
 
 
 class SamplingError(ValueError):
-    """A sampling parameter that vLLM refuses (400), or that only vLLM answers (501)."""
+    """A request that vLLM refuses (400), or that only vLLM can answer (501)."""
 
     def __init__(self, name: str, message: str, status: int = 400) -> None:
         self.name, self.status = name, status
@@ -170,7 +170,7 @@ class Sampling(BaseModel):
         """The log probabilities of each token of the prompt, if it is to be echoed."""
         return self.output_logprobs
 
-    def refuse_unknown(self, *, has_media: bool) -> None:
+    def refuse_unanswerable(self, *, has_media: bool) -> None:
         """Raise SamplingError for anything that only vLLM can answer."""
         if self.use_beam_search:  # vLLM refuses it too
             raise SamplingError("use_beam_search", "is not supported by the render endpoint")
@@ -188,8 +188,6 @@ class Sampling(BaseModel):
             raise SamplingError(
                 "mm_payload", '"tensors" needs the model\'s image processor: send mm_payload="none"'
             )
-        if self.stream_options and not self.stream:
-            raise SamplingError("stream_options", "can only be defined when `stream=True`.")
 
     def answer(self, release: Release) -> dict[str, Any]:
         """Return the members of an answer that not all releases have."""
@@ -203,14 +201,11 @@ class Sampling(BaseModel):
             name: defaults.get(name, default) if (own := getattr(self, name)) is None else own
             for name, default in _DEFAULTS.items()
         }
-        self._check(values, max_tokens)
         if 0 < values["temperature"] < _LEAST_TEMPERATURE:
             values["temperature"] = _LEAST_TEMPERATURE
         if values["temperature"] < _GREEDY:
             for name in ("top_p", "top_k", "min_p"):
                 del values[name]
-            if (self.n or 1) > 1:
-                raise SamplingError("n", f"must be 1 when using greedy sampling, got {self.n}.")
         elif not values["top_k"]:
             del values["top_k"]
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
@@ -262,38 +257,6 @@ class Sampling(BaseModel):
         limit = _LARGEST_BIAS
         return {token: min(limit, max(-limit, one)) for token, one in self.logit_bias.items()}
 
-    def _check(self, values: dict[str, float], max_tokens: int) -> None:
-        """Raise SamplingError for a value that vLLM refuses."""
-        ranges = {
-            "presence_penalty": (-2.0, 2.0),
-            "frequency_penalty": (-2.0, 2.0),
-            "temperature": (0.0, 2.0),
-            "min_p": (0.0, 1.0),
-        }
-        for name, (least, most) in ranges.items():
-            if not least <= values[name] <= most:
-                raise SamplingError(name, f"must be in [{least:g}, {most:g}], got {values[name]}.")
-        if not 0.0 < values["top_p"] <= 1.0:
-            raise SamplingError("top_p", f"must be in (0, 1], got {values['top_p']}.")
-        if not (math.isfinite(values["repetition_penalty"]) and values["repetition_penalty"] > 0):
-            raise SamplingError("repetition_penalty", "must be a finite number above zero.")
-        if values["top_k"] < -1:
-            raise SamplingError("top_k", "must be 0 (disable), or at least 1.")
-        if self.n is not None and self.n < 1:
-            raise SamplingError("n", f"must be at least 1, got {self.n}.")
-        if max_tokens < 1:
-            raise SamplingError("max_tokens", f"must be at least 1, got {max_tokens}.")
-        if not 0 <= self.min_tokens <= max_tokens:
-            raise SamplingError("min_tokens", f"must be in [0, {max_tokens}].")
-        for name in ("logprobs", "prompt_logprobs"):
-            value = self.output_logprobs if name == "logprobs" else self.prompt_logprobs
-            if value is not None and value < -1:
-                raise SamplingError(name, "must be non-negative or -1.")
-        if "" in ([self.stop] if isinstance(self.stop, str) else self.stop or []):
-            raise SamplingError("stop", "cannot contain an empty string.")
-        if "" in self.bad_words:
-            raise SamplingError("bad_words", "cannot contain an empty string.")
-
 
 class ChatSampling(Sampling):
     """The sampling members of a chat."""
@@ -319,14 +282,6 @@ class ChatSampling(Sampling):
     def echoed_logprobs(self) -> int | None:
         """The log probabilities of each token of the prompt, if it is to be echoed."""
         return self.top_logprobs
-
-    def refuse_unknown(self, *, has_media: bool) -> None:
-        """Raise SamplingError for anything that vLLM refuses, or that only vLLM can answer."""
-        super().refuse_unknown(has_media=has_media)
-        if (self.top_logprobs or self.logprob_token_ids) and not self.logprobs:
-            raise SamplingError("top_logprobs", "needs `logprobs` to be true.")
-        if self.stream and self.prompt_logprobs:
-            raise SamplingError("prompt_logprobs", "are not available when `stream=True`.")
 
     def answer(self, release: Release) -> dict[str, Any]:
         """Return the members of an answer that not all releases have."""
