@@ -75,6 +75,11 @@ class Planner:
         return read_object(self.request.members, "mm_processor_kwargs")
 
     @cached_property
+    def media_options(self) -> dict[str, Any]:
+        """The request's `media_io_kwargs`."""
+        return read_object(self.request.members, "media_io_kwargs")
+
+    @cached_property
     def naming(self) -> FileNaming | None:
         """How vLLM names images itself, or None if that is not wanted or not known."""
         options = self.options
@@ -84,8 +89,7 @@ class Planner:
             return None
         if not (self.sources and vllm.hashes_files(self.release)):
             return None
-        names = ("mm_processor_kwargs", "media_io_kwargs")
-        given = msgspec.json.encode([read_object(self.request.members, name) for name in names])
+        given = msgspec.json.encode([self.processor_options, self.media_options])
         return FileNaming(self.release, options["model_id"], options["mm_hasher_algorithm"], given)
 
     def template(self, *, with_tools: bool) -> ChatTemplate:
@@ -252,9 +256,7 @@ class Planner:
         """Return the items' keys as the engine's block keys use them."""
         if not keys or self.engine.name != "vllm":
             return keys
-        processing = self.processor_options
-        media_io = read_object(self.request.members, "media_io_kwargs")
-        if not (processing or media_io):
+        if not (self.processor_options or self.media_options):
             return keys
         # vLLM hashes a uuid together with the options and its name of the model.
         if self.options["model_id"] is None:
@@ -270,8 +272,8 @@ class Planner:
                 [b""] * len(places),
                 model_id=self.options["model_id"],
                 uuids=[vllm.uuid(keys[place]) for place in places],
-                processor_kwargs=processing,
-                media_io_kwargs=media_io,
+                processor_kwargs=self.processor_options,
+                media_io_kwargs=self.media_options,
                 per_video_options=self.family.per_video_options,
                 version=self.release,
                 algorithm=self.options["mm_hasher_algorithm"],
