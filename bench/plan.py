@@ -195,7 +195,7 @@ def _seconds_of_first(model: Model, plan: Callable[[bytes], Plan], requests: lis
     """Return the seconds of a plan by a model that has not seen any text."""
     seconds = 0.0
     for request in requests:
-        model.forget_texts()
+        model.encoder.clear()
         seconds += _seconds_of(plan, [request])
     return seconds / len(requests)
 

@@ -100,7 +100,7 @@ def _read_special_tokens(directory: Path, config: Section) -> dict[str, str]:
 
 
 def _file_templates(directory: Path) -> Iterator[tuple[str, str]]:
-    """Yield the templates stored as files: the default one, and those in the folder beside it."""
+    """Yield the named templates that are files. Only the default one is outside the folder."""
     folder = directory / "additional_chat_templates"
     if folder.is_dir():
         for path in sorted(folder.glob("*.jinja")):

@@ -13,7 +13,7 @@ from mmhash.engines import registry
 from mmhash.errors import InputTypeError, InputValueError, LimitError
 from mmhash.prompts.families import registry as families
 from mmhash.prompts.families.family import Family
-from mmhash.prompts.files import ModelFiles, UnknownModelError
+from mmhash.prompts.files import UnknownModelError
 from mmhash.prompts.loading import ModelDirectory, read_directory
 from mmhash.prompts.options import PlanOptions, complete
 from mmhash.prompts.plan import Plan
@@ -29,7 +29,11 @@ class Model:
     """A model whose prompts can be planned. Threads may share it."""
 
     def __init__(self, directory: ModelDirectory) -> None:
-        self._directory = directory
+        self.files = directory.files
+        self.encoder = directory.encoder
+        self.special_tokens = directory.special_tokens
+        """The texts of the tokens that templates read by name."""
+        self._named_templates = {False: directory.templates, True: directory.tool_templates}
         self._families: dict[tuple[str, str], Family] = {}
         self._templates: dict[str, ChatTemplate] = {}
         self._lock = Lock()
@@ -81,21 +85,6 @@ class Model:
         return open_planner(self, found, release, document, complete(**options)).plan()
 
     @property
-    def files(self) -> ModelFiles:
-        """The model's settings."""
-        return self._directory.files
-
-    @property
-    def special_tokens(self) -> dict[str, str]:
-        """The texts of the tokens that templates read by name."""
-        return self._directory.special_tokens
-
-    @property
-    def has_known_expressions(self) -> bool:
-        """True if encoding a short text is fast, because the tokenizer's expressions are known."""
-        return self._directory.encoder.has_known_expressions
-
-    @property
     def model_type(self) -> str:
         """The `model_type` of config.json."""
         return str(self.files.config.values.get("model_type"))
@@ -108,10 +97,6 @@ class Model:
         holder = text if "max_position_embeddings" in text else config
         return holder.get("max_position_embeddings", int)
 
-    def token_text(self, token_id: int) -> str | None:
-        """Return a token's text as the tokenizer spells it, or None if the token is unknown."""
-        return self._directory.encoder.token_text(token_id)
-
     def family(self, engine: str, release: str) -> Family:
         """Return the model's family, configured for a release of an engine."""
         with self._lock:
@@ -120,13 +105,6 @@ class Model:
                 family = families.find(replace(self.files, engine=engine, release=release))
                 self._families[engine, release] = family
             return family
-
-    def takes_hashes(self, engine: str, release: str) -> bool:
-        """Return True if the engine accepts a caller's hashes for items of native requests.
-
-        Raise UnknownModelError if the model cannot be planned for the engine.
-        """
-        return self.family(engine, release).takes_hashes()
 
     def template(self, source: str | None, *, with_tools: bool) -> ChatTemplate:
         """Return the template with this source, or the model's own. Each is compiled once."""
@@ -143,17 +121,12 @@ class Model:
         return template
 
     def _own_template(self, *, with_tools: bool) -> str:
-        directory = self._directory
-        named = directory.tool_templates if with_tools else directory.templates
+        named = self._named_templates[with_tools]
         source = named.get("tool_use") if with_tools else None
         source = source or named.get("default")
         if source is None:
             raise UnknownModelError("the model has no chat template: pass one as chat_template")
         return source
-
-    def forget_texts(self) -> None:
-        """Empty the cache of token ids."""
-        self._directory.encoder.clear()
 
     def encode(
         self, text: str, *, add_special_tokens: bool, tenant: bytes | None = None
@@ -161,9 +134,7 @@ class Model:
         """Return the token ids of a tenant's text."""
         if len(check_str("text", text)) > MAX_TEXT:
             raise LimitError(f"the text of a prompt must have at most {MAX_TEXT} characters")
-        return self._directory.encoder.encode(
-            text, add_special_tokens=add_special_tokens, tenant=tenant
-        )
+        return self.encoder.encode(text, add_special_tokens=add_special_tokens, tenant=tenant)
 
 
 def _text_of(request: Mapping[str, Any] | bytes | str) -> bytes:

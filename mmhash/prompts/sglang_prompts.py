@@ -64,8 +64,10 @@ def prompts(planner: "Planner") -> list[list[int]]:
         ids, text = body.get("input_ids"), body.get("text")
         if ids is None and isinstance(text, str):
             return [encode(text)]
-        if text is not None and request.places:  # ids win, but not in every processor
-            raise UnplannedError("no plan for media beside both text and input_ids")
+        if text is not None and request.places:  # most processors read the ids, some the text
+            raise UnplannedError(
+                "no plan for media together with both text and input_ids: send one of the two"
+            )
         return [check_ids("input_ids", ids)]
     return [_of_chat(planner)]
 
@@ -175,7 +177,8 @@ def _refuse_reordered(messages: Sequence[Mapping[str, Any]]) -> None:
         is_sorted = in_order == answered or sorted(map(str, in_order)) != sorted(map(str, answered))
         if not is_sorted and any(map(_has_media, run)):
             raise UnplannedError(
-                "no plan for tool results with media in another order than their calls"
+                "no plan for tool results with media in another order than their calls: keep the"
+                " order of the calls"
             )
         calls = message.get("tool_calls")
         called = [call["id"] for call in calls] if isinstance(calls, list) else []
@@ -227,7 +230,7 @@ def _tools(body: Mapping[str, Any], release: str, form: str) -> list[dict[str, A
         tools = [tool for tool in tools if tool["function"].get("name") == chosen]
     for tool in tools if form != "responses" else ():
         if _has_odd_type(tool["function"].get("parameters")):
-            raise UnplannedError("no plan for a tool whose schema has a type that JSON lacks")
+            raise UnplannedError("no plan for a tool whose schema has an unknown type")
     return [_tool(tool, release) for tool in tools] or None
 
 

@@ -63,7 +63,9 @@ def prompts(planner: "Planner") -> list[list[int]]:
     if request.document.form == "completions":
         return _of_completion(planner, body)
     if body.get("chat_template") is not None:
-        raise UnplannedError("no plan for a request with its own chat template")
+        raise UnplannedError(
+            "no plan for a request with its own chat template: start the engine with it instead"
+        )
     refuse(body, "truncate_prompt_tokens")
     transfer = body.get("kv_transfer_params")
     if isinstance(transfer, dict):

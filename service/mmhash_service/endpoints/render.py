@@ -51,7 +51,7 @@ _PREFIXES = {"chat": "chatcmpl-", "messages": "chatcmpl-", "completions": "cmpl-
 
 
 class RenderRefusal(Exception):  # noqa: N818  (an answer)
-    """A request gets an error in vLLM's words."""
+    """The refusal of a request, in vLLM's words."""
 
     def __init__(self, status: int, message: str, parameter: str | None = None) -> None:
         self.status, self.parameter = status, parameter
@@ -183,7 +183,7 @@ async def _tokenize(call: _Call, document: Document) -> Any:
     tokens = plan.token_ids
     texts = None
     if document.members.get("return_token_strs"):
-        texts = [call.model.token_text(one) for one in tokens]
+        texts = [call.model.encoder.token_text(one) for one in tokens]
     return {
         "count": len(tokens),
         "max_model_len": call.max_model_len,

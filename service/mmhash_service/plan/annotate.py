@@ -115,6 +115,6 @@ def _takes_hashes(request: EngineRequest, find_model: FindModel) -> bool:
         return True
     model = find_model(request.document.model)
     try:
-        return model is None or model.takes_hashes(request.engine.name, request.release)
+        return model is None or model.family(request.engine.name, request.release).takes_hashes()
     except InputError:  # a model that mmhash cannot plan counts as one that takes hashes
         return True

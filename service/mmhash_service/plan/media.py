@@ -165,24 +165,18 @@ def _digest_of(source: MediaSource, algorithm: Algorithm) -> Digest:
 
 
 def _read(context: RequestContext, source: MediaSource, needs: Needs) -> ResolvedMedia | _Encoded:
-    with naming(path=source.path):
-        return _read_content(context, source, needs)
-
-
-def _read_content(
-    context: RequestContext, source: MediaSource, needs: Needs
-) -> ResolvedMedia | _Encoded:
     is_image = source.modality == "image"
     is_pixels = context.pixels and is_image
-    digest = _digest_of(source, "blake3" if is_pixels else context.algorithm)
-    refuse_empty(len(source.content()))
-    header = _read_header(source.content()) if needs.sizes and is_image else None
-    if is_pixels:
-        return _Encoded(memoryview(source.content()), digest, header)
-    resolved = _hashed(context, source, header, needs)
-    if needs.sizes and source.modality == "audio":
-        return resolved._replace(samples=_read_samples(source.content()))
-    return resolved
+    with naming(path=source.path):
+        digest = _digest_of(source, "blake3" if is_pixels else context.algorithm)
+        refuse_empty(len(source.content()))
+        header = _read_header(source.content()) if needs.sizes and is_image else None
+        if is_pixels:
+            return _Encoded(memoryview(source.content()), digest, header)
+        resolved = _hashed(context, source, header, needs)
+        if needs.sizes and source.modality == "audio":
+            return resolved._replace(samples=_read_samples(source.content()))
+        return resolved
 
 
 def _hashed(

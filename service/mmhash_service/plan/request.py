@@ -125,7 +125,7 @@ class Planning(Generic[T]):
     ) -> None:
         self._context, self._model, self._document = context, model, document
         self._options, self._finish, self._fetches = options, finish, fetches
-        self._is_light = is_light and model.has_known_expressions
+        self._is_light = is_light and model.encoder.has_known_expressions
         self._known: defaultdict[Needs, Resolved] = defaultdict(dict) if media is None else media
 
     async def run(self) -> T:

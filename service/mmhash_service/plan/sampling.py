@@ -48,7 +48,7 @@ _RENAMED = {"max_output_tokens": "max_tokens", "stop_sequences": "stop"}
 
 
 class Release(NamedTuple):
-    """What distinguishes the answers of a release from those of other releases."""
+    """What a release answers differently than other releases."""
 
     answer: dict[str, Any]
     """Extra members of an answer, at their defaults."""
