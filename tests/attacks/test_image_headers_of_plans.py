@@ -31,7 +31,6 @@ LONG = {
     "gif blocks": b"GIF89a\x03\0\x05\0\0\0\0!\xfe" + b"\x01a" * (MAX_STEPS + 1) + b"\0,",
     "gif junk": b"GIF89a\x03\0\x05\0\0\0\0" + bytes(MAX_STEPS + 1),
     "webp chunks": b"RIFF" + struct.pack("<L", 1 << 30) + b"WEBP" + VP8X + b"abcd\0\0\0\0" * (MAX_STEPS + 1),
-    "avif boxes": b"\0\0\0\x10ftypavif\0\0\0\0" + b"\0\0\0\x08free" * (MAX_STEPS + 1),
 }  # fmt: skip
 
 

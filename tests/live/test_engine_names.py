@@ -33,7 +33,6 @@ MODES = {
     "GIF": ("RGB", "L", "P"),
     "BMP": ("RGB", "L", "P", "1"),
     "TIFF": ("RGB", "L", "P", "1"),
-    "AVIF": ("RGB",),
 }
 OPTIONS: tuple[dict[str, Any], ...] = (
     {},
@@ -62,7 +61,7 @@ def samples(count: int) -> Iterator[Sample]:
             image.putalpha(rng.randint(1, 254))
         if kind == "PNG" and mode in {"RGB", "L", "P"} and rng.random() < 0.5:
             options["transparency"] = (7, 7, 7) if mode == "RGB" else 0
-        if kind in {"JPEG", "PNG", "WEBP", "TIFF", "AVIF"} and rng.random() < 0.6:
+        if kind in {"JPEG", "PNG", "WEBP", "TIFF"} and rng.random() < 0.6:
             exif = Image.Exif()
             exif[ExifTags.Base.Orientation] = rng.randint(1, 8)
             if rng.random() < 0.6:

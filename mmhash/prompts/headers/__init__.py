@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from mmhash.errors import InputTypeError, LimitError
 from mmhash.image import PILLOW_MAX_PIXELS
-from mmhash.prompts.headers import avif, bmp, gif, jpeg, png, tiff, webp
+from mmhash.prompts.headers import bmp, gif, jpeg, png, tiff, webp
 from mmhash.prompts.headers.engine_sizes import engine_size
 from mmhash.prompts.headers.header import ImageHeader, ImageHeaderError, unreadable
 
@@ -20,7 +20,7 @@ _Accept = Callable[[bytes], bool]
 _Read = Callable[[memoryview], ImageHeader]
 
 _READERS: tuple[tuple[_Accept, _Read], ...] = tuple(
-    (reader.accepts, reader.read) for reader in (jpeg, png, webp, gif, bmp, tiff, avif)
+    (reader.accepts, reader.read) for reader in (jpeg, png, webp, gif, bmp, tiff)
 )
 
 
@@ -33,7 +33,7 @@ def read_size(data: bytes | bytearray | memoryview) -> ImageHeader:
     start = bytes(view[:16])
     read = next((read for accepts, read in _READERS if accepts(start)), None)
     if read is None:
-        raise unreadable("it is not a JPEG, PNG, WebP, GIF, BMP, TIFF or AVIF")
+        raise unreadable("plans read JPEG, PNG, WebP, GIF, BMP and TIFF only")
     try:
         header = read(view)
     except (IndexError, struct.error) as error:

@@ -5,9 +5,9 @@ from typing import Literal
 
 from mmhash.errors import InputValueError, LimitError
 
-Format = Literal["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF"]
+Format = Literal["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"]
 
-# The most segments, chunks, boxes or blocks in a header. Libpng writes IDAT chunks of 8 KiB, so a
+# The most segments, chunks or blocks in a header. Libpng writes IDAT chunks of 8 KiB, so a
 # PNG of 512 MiB has 65536.
 MAX_STEPS = 1 << 16
 

@@ -377,26 +377,6 @@ def test_numbers_of_arguments_that_64_bits_do_not_hold_are_floats(model: Model) 
     )
 
 
-@pytest.mark.parametrize(
-    ("loops", "is_parts"),
-    [
-        ("{% for message in messages %}{% for p in message['content'] %}", True),
-        ("{% for msg in messages %}{% for p in msg.content | list %}", True),
-        ("{% for m in messages %}{% for p in m.content[0:] %}", True),
-        ("{% for entry in messages %}{% for p in entry.content %}", False),
-        ("{% for m in messages %}{% set content = m.content %}{% for p in content %}", False),
-    ],
-)
-def test_parts_are_given_to_a_template_that_loops_over_a_known_name(
-    model: Model, loops: str, *, is_parts: bool
-) -> None:
-    """vLLM goes by the loop over `messages`, SGLang by the name of the variable only."""
-    message = {"role": "user", "content": [{"type": "text", "text": "a"}] * 2}
-    template = f"{loops}[{{{{ p.text or p }}}}]{{% endfor %}}{{% endfor %}}"
-    text = "[a][a]" if is_parts else "[a][ ][a]"
-    assert ids_of(model, message, template=template) == model.encode(text, add_special_tokens=False)
-
-
 FUNCTION = {"parameters": {"type": "object"}, "name": "f", "strict": None}
 TOOL = {"type": "function", "function": FUNCTION, "defer_loading": True}
 

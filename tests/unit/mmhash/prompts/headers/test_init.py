@@ -74,7 +74,7 @@ def test_xmp_counts_without_exif_orientation() -> None:
     assert read_size(write("JPEG", xmp=xmp, turn=3)).orientation == 3
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF"])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"])
 def test_truncated_header_is_a_named_error(kind: str) -> None:
     data = write(kind, turn=6) if kind not in {"GIF", "BMP"} else write(kind)
     for end in range(min(len(data), 400)):
