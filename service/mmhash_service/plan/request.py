@@ -102,9 +102,10 @@ def _describe_item(
 class Planning(Generic[T]):
     """A request on its way to its plan, for the engine of its context.
 
-    `finish` makes the result from the plan, in the thread of the plan: a long plan is slow to use,
-    too. Without `fetches` a request with images at URLs has no plan. A light request is read on the
-    event loop, and planned there if it is short. `media` has what was read for other engines.
+    `finish` turns the plan into the result. It runs in the plan's thread, because using a long plan
+    also takes milliseconds. Without `fetches`, a request with images at URLs has no plan. The event
+    loop reads a light request, and plans it if it is short. `media` holds what was read for other
+    engines.
     """
 
     _planner: Planner
@@ -129,7 +130,7 @@ class Planning(Generic[T]):
         self._known: defaultdict[Needs, Resolved] = defaultdict(dict) if media is None else media
 
     async def run(self) -> T:
-        """Return what `finish` makes of the plan. Raise a Problem if there is no plan."""
+        """Return the result of `finish`. Raise a Problem if the request has no plan."""
         context = self._context
         if self._is_light:
             self._open()
@@ -201,7 +202,7 @@ class Planning(Generic[T]):
         return measured
 
     def _questions(self, measured: Mapping[MediaSource, Media]) -> list[Question]:
-        """Return the questions for the processor, if the model's family asks any."""
+        """Return the questions that the model's processor must answer first."""
         if self._model.files.model_processor is None or not measured:
             return []
         try:
@@ -210,7 +211,7 @@ class Planning(Generic[T]):
             raise _unplanned(error) from error
 
     async def _ask_processor(self, measured: Mapping[MediaSource, Media]) -> None:
-        """Let the model's processor count the tokens of sizes that the memo does not have."""
+        """Ask the model's processor about sizes whose answers are not in the memo."""
         processor = self._model.files.model_processor
         questions = self._questions(measured)
         if processor is not None and questions:
