@@ -73,22 +73,49 @@ def test_what_follows_a_response_is_part_of_none(more: bytes, is_late: bool) -> 
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        b"HTTP/1.1 099 X\r\ncontent-length: 0",
-        b"HTTP/1.1 600 X\r\ncontent-length: 0",
-        b"HTTP/1.1 999 X\r\ncontent-length: 0",
-        b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked",
-        b"HTTP/1.1 200 OK\r\ntransfer-encoding: identity",
-    ],
-)
-def test_what_the_client_could_not_be_sent_is_no_response(head: bytes) -> None:
+NO_RESPONSES = {
+    "a status below 100": b"HTTP/1.1 099 X\r\ncontent-length: 0\r\n\r\n",
+    "a status above 599": b"HTTP/1.1 600 X\r\ncontent-length: 0\r\n\r\n",
+    "another protocol": b"HTTP/1.1 101 X\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nx",
+    "endless interim responses": b"HTTP/1.1 103 X\r\nlink: x\r\n\r\n" * 9000,
+    "no head": b"{}",
+    "two lengths": FIRST.replace(b"\r\n\r\n", b"\r\ncontent-length: 6\r\n\r\n"),
+    "a length and chunks": FIRST.replace(b"\r\n\r\n", b"\r\ntransfer-encoding: chunked\r\n\r\n"),
+    "chunks of gzip": b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "identity": b"HTTP/1.1 200 OK\r\ntransfer-encoding: identity\r\n\r\n",
+    "a negative length": FIRST.replace(b"5", b"-5"),
+    "a length beyond numbers": FIRST.replace(b"5", b"9" * 20),
+    "a folded header": FIRST.replace(b"\r\n\r\n", b"\r\nx: a\r\n b\r\n\r\n"),
+    "a bare carriage return": FIRST.replace(b"\r\n\r\n", b"\r\nx: a\rset-cookie: b\r\n\r\n"),
+    "bare line feeds": FIRST.replace(b"\r\n", b"\n"),
+    "a zero byte": FIRST.replace(b"\r\n\r\n", b"\r\nx: a\0b\r\n\r\n"),
+    "a space in a name": FIRST.replace(b"\r\n\r\n", b"\r\nx y: 1\r\n\r\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("response", NO_RESPONSES.values(), ids=NO_RESPONSES)
+def test_a_malformed_response_is_an_error(response: bytes) -> None:
     async def main() -> None:
-        async with pool_before(head + b"\r\n\r\n") as pool:
-            connection = await pool.open()
-            with pytest.raises(BrokenError, match="not a response"):
-                await read_all(connection)
+        async with pool_before(response) as pool:
+            with pytest.raises(BrokenError):
+                await read_all(await pool.open())
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "trailer", [b"connection: close", b"proxy-connection: close", b"connection: x, close"]
+)
+def test_a_trailer_that_ends_the_connection_ends_no_other_request(trailer: bytes) -> None:
+    """The parser takes what follows on that connection for garbage, after the worker has run it."""
+    chunks = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nfirst\r\n0\r\n"
+
+    async def main() -> None:
+        async with pool_before(chunks + trailer + b"\r\n\r\n") as pool:
+            for _ in range(3):
+                connection = pool.take_idle() or await pool.open()
+                assert await read_all(connection) == b"first"
+                pool.give_back(connection)
 
     asyncio.run(main())
 

@@ -116,18 +116,23 @@ def test_neither_a_payload_nor_a_secret_is_in_the_log(stderr: StringIO) -> None:
                         "content-type": kind,
                         "x-mmhash-tenant": "acme",
                         "authorization": "Bearer PAYLOAD",
+                        "user-agent": "PAYLOAD",
+                        "x-request-id": "\x1b[31mPAYLOAD",
                     }
                     server.client.post("/hash" + query, content=body, headers=headers)
         for path in ("/annotate?engine=vllm", "/blocks", "/pad", "/plan?engine=vllm"):
             for body in (b'{"messages":"PAYLOAD\xff"}', b'{"PAYLOAD":1,}', b"PAYLOAD"):
                 headers = {"content-type": "application/json"}
                 server.client.post(path, content=body, headers=headers)
-        server.client.get("/PAYLOAD", headers={"x-mmhash-tenant": "PAYLOAD"})
+        server.client.get("/%0d%0aPAYLOAD", headers={"x-mmhash-tenant": "PAYLOAD"})
+        server.send_raw(b"PAYLOAD PAYLOAD\r\n\r\n")
         server.wait_until_idle()
     text = stderr.getvalue()
     assert len(text.splitlines()) > 90
     assert secret not in text
     assert payload not in text
+    for line in text.splitlines():
+        json.loads(line)
 
 
 def test_metrics_count_calls_bytes_items_and_problems(server: Any) -> None:

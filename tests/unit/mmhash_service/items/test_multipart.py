@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 import mmhash
+from mmhash_service.limits.capacity import MAX_ITEMS
 from tests.support.images import encode_noise
 from tests.support.responses import items_of, problem_of
 
@@ -85,13 +86,29 @@ def test_a_form_is_no_tensor(client: httpx.Client) -> None:
         form(("Content-Disposition: attachment; name=a", b"abc")),
         form((": form-data", b"abc")),
         form(("X: " + "x" * 100_000, b"abc")),
+        form(("X" * 100_000 + ": x", b"abc")),
         form(("\r\n".join(f"X{at}: 1" for at in range(100)), b"abc")),
+        form(("Content-Disposition: form-data;\r\n name=a", b"abc")),
+        form(("Content-Disposition\0: form-data; name=a", b"abc")),
+        form(part("a", b"abc")).replace(b"\r\n", b"\n"),
+        # Where the first boundary is in doubt, another parser may cut the form elsewhere.
+        b"preamble\r\n" + form(part("a", b"abc")),
+        b"\r\npreamble\r\n" + form(part("a", b"abc")),
+        b"--xyz\r" * 100_000,
+        b"-" * 1_000_000,
         b"\xff" * 1000,
     ],
+    ids=lambda body: repr(body[:40]),
 )
 def test_a_damaged_form_is_refused(client: httpx.Client, body: bytes) -> None:
     answer = client.post("/hash", content=body, headers=FORM)
     assert problem_of(answer) == (422, "damaged-multipart")
+
+
+def test_too_many_parts_are_refused(client: httpx.Client) -> None:
+    body = form(*[part("a", b"abc")] * (MAX_ITEMS + 1))
+    answer = client.post("/hash", content=body, headers=FORM)
+    assert problem_of(answer) == (413, "too-many-items")
 
 
 @pytest.mark.parametrize("parameters", ["", "; boundary=", "; boundary=" + "x" * 71, ";" * 2000])
