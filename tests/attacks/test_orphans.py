@@ -15,6 +15,7 @@ import pytest
 
 import mmhash
 from tests.support import service
+from tests.support.decoders import state
 from tests.support.ports import free_port
 from tests.support.service import read_all
 from tests.support.waiting import wait_until
@@ -23,10 +24,7 @@ pytestmark = pytest.mark.slow
 
 
 def runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    return state(pid) != "Z"
 
 
 class Supervisor(service.Service):
@@ -63,7 +61,10 @@ def start() -> Iterator[Callable[..., Supervisor]]:
     started: list[Supervisor] = []
 
     def start(*arguments: str, port: int = 0) -> Supervisor:
-        started.append(Supervisor("--port", str(port), *arguments, new_session=True))
+        arguments = ("--port", str(port), *arguments)
+        # On a busy machine a request waits longer for the rest of its body.
+        settings = {"stall_timeout_s": 300}
+        started.append(Supervisor(*arguments, settings=settings, new_session=True))
         started[-1].wait_until_listening()
         return started[-1]
 
@@ -87,15 +88,6 @@ def session_of(pid: int) -> int | None:
         return os.getsid(pid)
     except OSError:
         return None
-
-
-def test_processes_exit_when_their_supervisor_does(start: Callable[..., Supervisor]) -> None:
-    supervisor = start("--processes", "2", port=free_port())
-    processes = supervisor.wait_for_processes()
-    supervisor.process.kill()
-    wait_until(lambda: not any(map(runs, processes)))
-    # The address is free.
-    assert start("--processes", "2", port=supervisor.port).wait_for_processes()
 
 
 def test_a_request_is_finished_while_the_next_service_has_the_address(
@@ -123,9 +115,9 @@ def test_a_request_is_finished_while_the_next_service_has_the_address(
     ("state", "number"),
     [
         ("starts", signal.SIGSEGV),
+        ("runs", signal.SIGKILL),
         ("reloads", signal.SIGKILL),
         ("drains", signal.SIGKILL),
-        ("drains", signal.SIGSEGV),
     ],
 )
 def test_no_process_survives_a_supervisor_that_crashes(
@@ -151,4 +143,4 @@ def test_no_process_survives_a_supervisor_that_crashes(
             answer = read_all(connection)
             assert mmhash.key(b"abcdef").hex().encode() in answer
     wait_until(lambda: not any(map(runs, processes)))
-    assert start("--processes", "2", port=supervisor.port).wait_for_processes()
+    assert start("--processes", "2", port=supervisor.port).wait_for_processes()  # it is free

@@ -5,11 +5,9 @@ Width and height are weighed before a pixel is decoded, and Pillow bounds what i
 
 import struct
 import zlib
-from io import BytesIO
 from typing import Any
 
 import pytest
-from PIL import Image
 
 from tests.support.deflate import deflated_zeros
 from tests.support.png import chunk, png
@@ -62,15 +60,7 @@ def test_pixels_that_unpack_to_more_than_the_head_says_are_not_unpacked(server: 
     assert server.memory() - before < 64 * MIB
 
 
-def test_frames_beyond_the_limit_are_refused(server: Any) -> None:
-    body = BytesIO()
-    frames = [Image.new("L", (320, 240), shade) for shade in range(10)]
-    frames[0].save(body, "PNG", save_all=True, append_images=frames[1:])
-    assert refusal_of(server.hash(body.getvalue(), "image/png", of="pixels")) == "media-too-large"
-
-
 def test_a_claim_of_a_billion_frames_is_none(server: Any) -> None:
     claim = chunk(b"acTL", struct.pack(">II", 2**31 - 1, 0))
-    assert (
-        refusal_of(server.hash(png_of(PIXELS, claim), "image/png", of="pixels")) == "damaged-media"
-    )
+    answer = server.hash(png_of(PIXELS, claim), "image/png", of="pixels")
+    assert refusal_of(answer) == "damaged-media"

@@ -13,8 +13,9 @@ import pytest
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.http.gateway import create_gateway
 from mmhash_service.settings import Settings
-from tests.support.gateway import engines, gateway_before
-from tests.support.in_process import running
+from tests.support.gateway import EngineProcess
+from tests.support.in_process import Server, running
+from tests.support.service import Service
 from tests.support.waiting import wait_until
 
 UNREACHABLE = "http://127.0.0.1:1"
@@ -22,14 +23,24 @@ PATH = "/v1/chat/completions"
 
 
 @pytest.fixture
-def client() -> Iterator[httpx.Client]:
+def client(gateway: Service) -> Iterator[httpx.Client]:
     """A client of a gateway with one worker, whose events do not name what it holds."""
-    with (
-        engines(1) as (worker,),
-        gateway_before([f"{worker.url},engine=sglang@0.5.23"]) as gateway,
-        gateway.new_client() as client,
-    ):
+    with gateway.new_client() as client:
         yield client
+
+
+@pytest.fixture
+def server(worker: EngineProcess) -> Iterator[Server]:
+    """A gateway in this process, before that worker and one that cannot be reached."""
+    gateway = GatewaySettings(worker_list=(worker.url, UNREACHABLE), health_timeout_s=20)
+    with running(create_gateway(Settings(), gateway)) as server:
+        yield server
+
+
+def crowding(server: Server) -> dict[str, float]:
+    """Return how many conversations the workers have begun, by estimate."""
+    found: dict[str, float] = server.uvicorn.config.app.state.resources.fleet.crowding()
+    return found
 
 
 def chat(image: str, **more: Any) -> dict[str, Any]:
@@ -54,30 +65,18 @@ def test_a_refused_request_changes_nothing_that_is_known_of_a_worker(client: htt
     assert expected(client, "refused 49") == 0
 
 
-def test_a_refused_request_begins_no_conversation() -> None:
+def test_a_request_that_is_refused_or_has_no_body_begins_no_conversation(
+    server: Server, worker: EngineProcess
+) -> None:
     """New conversations would avoid a worker to which a client sends what its engine refuses."""
-    with engines(1) as (worker,):
-        gateway = GatewaySettings(worker_list=(worker.url, UNREACHABLE), health_timeout_s=20)
-        app = create_gateway(Settings(), gateway)
-        with running(app) as server:
-            for status in (400, 200):
-                before = app.state.resources.fleet.crowding()[worker.url]
-                for _ in range(10):
-                    answer = server.client.post(PATH, json=chat("x", status=status))
-                    assert answer.status_code == status
-                is_crowded = app.state.resources.fleet.crowding()[worker.url] > before
-                assert is_crowded == (status == 200)
-
-
-def test_a_request_without_a_body_begins_no_conversation() -> None:
-    with engines(1) as (worker,):
-        gateway = GatewaySettings(worker_list=(worker.url, UNREACHABLE), health_timeout_s=20)
-        app = create_gateway(Settings(), gateway)
-        with running(app) as server:
-            before = app.state.resources.fleet.crowding()
-            for _ in range(10):
-                assert server.client.get("/v1/models").status_code == 200
-            assert app.state.resources.fleet.crowding() == before
+    before = crowding(server)
+    for _ in range(10):
+        assert server.client.post(PATH, json=chat("x", status=400)).status_code == 400
+        assert server.client.get("/v1/models").status_code == 200
+    assert crowding(server) == before
+    for _ in range(10):
+        assert server.client.post(PATH, json=chat("x")).status_code == 200
+    assert crowding(server)[worker.url] > before[worker.url]
 
 
 def test_a_request_that_a_client_leaves_before_its_answer_is_not_known(

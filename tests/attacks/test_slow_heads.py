@@ -4,12 +4,10 @@ A head that is begun must be whole within two times `stall_timeout_s`, however b
 """
 
 import socket
-import time
 from typing import Any
 
 import pytest
 
-from tests.attacks.conftest import IMPATIENT_S
 from tests.support.victim import flood
 
 pytestmark = pytest.mark.slow
@@ -62,17 +60,3 @@ def test_three_hundred_of_them_keep_nobody_waiting(impatient: Any) -> None:
     for connection in connections:
         end_of(connection)
         connection.close()
-
-
-def test_who_takes_his_time_between_calls_and_in_a_body_is_served(impatient: Any) -> None:
-    with impatient.connect() as connection:
-        for _ in range(2):
-            connection.sendall(
-                b"POST /hash HTTP/1.1\r\nHost: test\r\nContent-Type: application/octet-stream\r\n"
-                b"Content-Length: 12288\r\n\r\n"
-            )
-            for _ in range(6):  # in 1.5 times as long as nothing may come
-                connection.sendall(bytes(2048))
-                time.sleep(IMPATIENT_S / 4)
-            assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
-            time.sleep(1.2 * IMPATIENT_S)

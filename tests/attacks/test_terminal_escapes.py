@@ -95,14 +95,11 @@ NAME = NAMES["a title"] + NAMES["a right-to-left override"] + NAMES["8-bit CSI"]
 COMMANDS = {
     "a missing file": ("key", "missing" + NAME),
     "an npy file": ("key", NAME + ".npy"),
-    "a pickle": ("key", NAME + ".pt"),
     "explain for an engine": ("explain", NAME, "--engine", NAME),
     "an option": ("key", "--" + NAME),
-    "a command": (NAME,),
     "bulk of a missing folder": ("bulk", "missing" + NAME, "--out", "out"),
     "health": ("health", "http://" + NAME),
     "a setting": ("serve", "--set", NAME + "=1"),
-    "a worker": ("gateway", "--worker", NAME),
 }
 # Each is a process of its own, which takes a second of CPU: `make test` runs one of each kind.
 FAST = {"an npy file", "explain for an engine", "a setting"}
@@ -116,7 +113,7 @@ FAST = {"an npy file", "explain for an engine", "a setting"}
     ],
 )
 def test_no_command_shows_a_name_raw(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    for suffix in ("", ".npy", ".safetensors", ".pt"):
+    for suffix in ("", ".npy"):
         touch(tmp_path, NAME + suffix)
     _, printable = on_terminal(*arguments, cwd=tmp_path)
     assert_harmless(printable)

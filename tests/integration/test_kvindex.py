@@ -1,7 +1,6 @@
 """The index with publishers on real sockets, some in processes: restarts, gaps, silence, garbage."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -18,18 +17,11 @@ from tests.support.kv_publisher import (
     removed,
     stored,
 )
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
 URL = "http://worker"
-
-
-def until(condition: Callable[[], object], timeout_s: float = 60) -> None:
-    """Wait for a condition; busy machines may take long."""
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def tokens(index: Index, *blocks: int | bytes) -> int:
@@ -59,22 +51,22 @@ def test_a_late_index_learns_earlier_blocks_by_a_replay(publisher: Publisher) ->
     publisher.publish(stored(1, 2, 3))
     publisher.publish(removed(3), stored(3, medium="CPU"))
     with started(publisher) as index:
-        until(lambda: tokens(index, 1, 2, 3) == 48)
+        wait_until(lambda: tokens(index, 1, 2, 3) == 48)
         match = index.match([1, 2, 3, 4])[URL]
         assert match.tiers == {"GPU": 32}
         assert match.ranks == {0: 48}
         assert index.match([1, 2, 3], block_size=4)[URL].tokens == 12
         publisher.publish(CLEARED)
-        until(lambda: stats(index).blocks == 0)
+        wait_until(lambda: stats(index).blocks == 0)
 
 
 def test_a_lost_last_batch_is_found_by_a_probe(publisher: Publisher) -> None:
     with started(publisher, silence_s=0.5) as index:
-        until(lambda: stats(index).is_connected)
+        wait_until(lambda: stats(index).is_connected)
         publisher.publish(stored(1))
-        until(lambda: tokens(index, 1))
+        wait_until(lambda: tokens(index, 1))
         publisher.publish(removed(1), is_lost=True)
-        until(lambda: not tokens(index, 1))
+        wait_until(lambda: not tokens(index, 1))
         assert stats(index).replays <= 2  # a probe that finds nothing is none
 
 
@@ -84,14 +76,14 @@ def test_a_killed_worker_is_dropped_and_its_successor_starts_empty() -> None:
         index = stack.enter_context(started(first))
         first.publish(*[stored(number) for number in range(10)])
         first.publish(stored(10))
-        until(lambda: stats(index).blocks == 11)
+        wait_until(lambda: stats(index).blocks == 11)
         first.kill()
-        until(lambda: stats(index).blocks == 0)
+        wait_until(lambda: stats(index).blocks == 0)
         assert not stats(index).is_connected
         second = stack.enter_context(PublisherProcess(port(first.events), port(first.replay)))
         for number in range(5):  # more batches than the first had
             second.publish(stored(number))
-        until(lambda: stats(index).blocks == 5)
+        wait_until(lambda: stats(index).blocks == 5)
         assert tokens(index, *range(10)) == 80
         assert stats(index).disconnects == 1
 
@@ -101,11 +93,11 @@ def test_a_stopped_worker_is_dropped_until_it_goes_on() -> None:
         process = stack.enter_context(PublisherProcess())
         index = stack.enter_context(started(process, silence_s=2))
         process.publish(stored(1))
-        until(lambda: tokens(index, 1))
+        wait_until(lambda: tokens(index, 1))
         process.stop()
-        until(lambda: not tokens(index, 1))
+        wait_until(lambda: not tokens(index, 1))
         process.resume()
-        until(lambda: tokens(index, 1))
+        wait_until(lambda: tokens(index, 1))
 
 
 def test_ranks_publish_at_consecutive_ports() -> None:
@@ -115,11 +107,11 @@ def test_ranks_publish_at_consecutive_ports() -> None:
         index = stack.enter_context(Index([worker]))
         first.publish(stored(1))
         second.publish(stored(1, 2))
-        until(lambda: index.match([1, 2])[URL].ranks == {0: 16, 1: 32})
+        wait_until(lambda: index.match([1, 2])[URL].ranks == {0: 16, 1: 32})
         match = index.match([1, 2])[URL]
         assert (match.tokens, match.rank) == (32, 1)
         second.close()
-        until(lambda: index.match([1, 2])[URL].ranks == {0: 16})
+        wait_until(lambda: index.match([1, 2])[URL].ranks == {0: 16})
 
 
 @contextmanager
@@ -143,13 +135,13 @@ def test_workers_come_and_go(publisher: Publisher) -> None:
         other.publish(stored(1))
         index.add(of(publisher))
         index.add(Worker("http://other", other.events, other.replay))
-        until(lambda: [one.tokens for one in index.match([1]).values()] == [16, 16])
+        wait_until(lambda: [one.tokens for one in index.match([1]).values()] == [16, 16])
         with pytest.raises(InputValueError, match="already"):
             index.add(of(publisher))
         index.remove(URL)
         assert set(index.match([1])) == {"http://other"}
-        until(lambda: index.stats().blocks == 1)
+        wait_until(lambda: index.stats().blocks == 1)
         with pytest.raises(InputValueError, match="no worker"):
             index.remove(URL)
         index.add(of(publisher))
-        until(lambda: tokens(index, 1))
+        wait_until(lambda: tokens(index, 1))

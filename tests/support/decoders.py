@@ -63,13 +63,7 @@ def is_decoder(pid: int) -> bool:
 
 def state(pid: int) -> str:
     """Return the state of a process as in proc(5), and Z also when it is gone."""
-    fields = _fields(pid)
-    return fields[0] if fields else "Z"
-
-
-def _fields(pid: int) -> list[str]:
-    """Return the fields of a process's stat behind its name, or none if it is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
-        return []
+        return "Z"

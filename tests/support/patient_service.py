@@ -1,14 +1,17 @@
 """`mmhash`, with more time for the memo's store: `python -m tests.support.patient_service serve`.
 
-Only to be run: it changes the process that imports it.
+Only to be run: it changes the process that imports it, and each process of the service imports it.
 """
 
-import pytest
-
 from mmhash.cli import main
-from tests.support.patience import be_patient
+from mmhash_service.memo import breaker
+from mmhash_service.memo import redis as redis_memo
 
-be_patient(pytest.MonkeyPatch())  # not in a function: each worker imports this module
+_STORE_TIMEOUT_S = 30
+
+breaker.TIMEOUT_S = breaker.PROBE_S = _STORE_TIMEOUT_S
+redis_memo._OPTIONS["socket_timeout"] = 2 * _STORE_TIMEOUT_S
+redis_memo._OPTIONS["socket_connect_timeout"] = 2 * _STORE_TIMEOUT_S
 
 if __name__ == "__main__":
     main()

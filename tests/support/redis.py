@@ -21,13 +21,12 @@ NEEDED = "needs redis-server (apt-get install redis-server)"
 class RedisServer:
     """A Redis server on a free port, without persistence."""
 
-    def __init__(self, folder: Path, *arguments: str, config: Path | None = None) -> None:
+    def __init__(self, folder: Path, *arguments: str) -> None:
         assert BINARY is not None, NEEDED
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}"
-        command = [BINARY] if config is None else [BINARY, str(config)]
         plain = ("--save", "", "--bind", "127.0.0.1", "--dir", str(folder))
-        self._command = [*command, "--port", str(self.port), *plain, *arguments]
+        self._command = [BINARY, "--port", str(self.port), *plain, *arguments]
         self.start()
 
     def start(self) -> None:

@@ -3,7 +3,7 @@
 import re
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,11 @@ LIMITS = {
 
 
 class Victim(service.Service):
-    """A service to attack, with a client that sends its API key."""
+    """A service to attack, with a client."""
 
-    def __init__(
-        self, key: str | None = None, program: Sequence[str] = service.COMMAND, **settings: Any
-    ) -> None:
-        super().__init__(settings={**LIMITS, **settings}, program=program)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(settings={**LIMITS, **settings})
         self.wait_until_listening()
-        self.headers = {} if key is None else {"authorization": f"Bearer {key}"}
         self.client = self.new_client()
         self._has_been_ready = False
 
@@ -67,16 +64,16 @@ class Victim(service.Service):
                 wait_for_ready(client)
                 self._has_been_ready = True
             assert client.get("/ready").status_code == 200
-            headers = {**self.headers, "content-type": "application/octet-stream"}
+            headers = {"content-type": "application/octet-stream"}
             (item,) = client.post("/hash", content=b"abc", headers=headers).json()["items"]
         assert item["key"] == mmhash.key(b"abc").hex()
         assert "Traceback" not in self.log.text
 
 
 @contextmanager
-def serving(key: str | None = None, **options: Any) -> Iterator[Victim]:
+def serving(**settings: Any) -> Iterator[Victim]:
     """Run a service with other settings; in the end it must be well."""
-    victim = Victim(key, **options)
+    victim = Victim(**settings)
     try:
         yield victim
         victim.assert_well()

@@ -135,19 +135,6 @@ def test_a_worker_that_hangs_gives_its_requests_to_another() -> None:
         wait_until(lambda: healthy(client) == [True, True])
 
 
-def test_a_worker_that_stays_silent_is_a_timeout() -> None:
-    with fleet_of(1, **{"gateway.worker_timeout_s": "3"}) as (_, _, client):
-        answer = client.post(PATH, json=CHAT | {"mode": "hang"})
-        assert (answer.status_code, answer.json()["title"]) == (504, "Worker timeout")
-        with (
-            pytest.raises(httpx.RemoteProtocolError),
-            client.stream(
-                "POST", PATH, json=CHAT | {"stream": True, "mode": "hang-in-stream"}
-            ) as answer,
-        ):
-            answer.read()
-
-
 def test_a_response_without_a_length_ends_with_its_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as stack:
 

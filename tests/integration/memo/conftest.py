@@ -1,28 +1,31 @@
 """Services in processes of their own, and Redis servers."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.support import memo, service
-from tests.support.patience import PATIENT_COMMAND
+from tests.support import memo
 from tests.support.redis import BINARY, NEEDED, RedisServer
+from tests.support.service import COMMAND, Service, serving
+
+# It waits longer for the store: on a busy machine, a hit would now and then be a miss.
+PATIENT_COMMAND = (COMMAND[0], "-m", "tests.support.patient_service", *COMMAND[3:])
 
 
 @pytest.fixture
 def start_redis(tmp_path: Path) -> Iterator[Callable[..., RedisServer]]:
-    """Start a Redis server with more arguments, and the settings of a file."""
+    """Start a Redis server with more arguments."""
     if BINARY is None:
         pytest.skip(NEEDED)
     started: list[RedisServer] = []
 
-    def start(*arguments: str, config: Path | None = None) -> RedisServer:
+    def start(*arguments: str) -> RedisServer:
         folder = tmp_path / f"redis{len(started)}"
         folder.mkdir()
-        started.append(RedisServer(folder, *arguments, config=config))
+        started.append(RedisServer(folder, *arguments))
         return started[-1]
 
     yield start
@@ -38,13 +41,14 @@ def redis(start_redis: Callable[..., RedisServer]) -> RedisServer:
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., httpx.Client]]:
-    """Run the service under settings, and return a client of it."""
+    """Run the service with that memo, and return a client of it."""
     with ExitStack() as stack:
-        started: list[service.Service] = []
+        started: list[Service] = []
 
-        def serve(*settings: str, program: Sequence[str] = PATIENT_COMMAND) -> httpx.Client:
-            arguments = [word for setting in settings for word in ("--set", setting)]
-            started.append(stack.enter_context(service.serving(*arguments, program=program)))
+        def serve(memo_url: str) -> httpx.Client:
+            settings = {"memo_url": memo_url}
+            service = serving(settings=settings, program=PATIENT_COMMAND)
+            started.append(stack.enter_context(service))
             return stack.enter_context(started[-1].new_client())
 
         yield serve

@@ -22,8 +22,7 @@ def until_stored(admin: Any) -> bytes:
 
 
 def test_two_replicas_share_a_memo(serve: Serve, redis: Any, images: list[bytes]) -> None:
-    url = f"memo_url=redis://127.0.0.1:{redis.port}"
-    one, two = serve(url), serve(url)
+    one, two = serve(redis.url), serve(redis.url)
     assert one.get("/info").json()["memo"] == "redis"
     image = share_an_image(one, two, images)
     assert count(two, "mmhash_memo_lookups_total", source="store") == 1
@@ -33,7 +32,7 @@ def test_two_replicas_share_a_memo(serve: Serve, redis: Any, images: list[bytes]
 
 
 def test_entries_expire(serve: Serve, redis: Any, images: list[bytes]) -> None:
-    hash_pixels(serve(f"memo_url=redis://127.0.0.1:{redis.port}"), images[0])
+    hash_pixels(serve(redis.url), images[0])
     with redis.client() as client:
         name = until_stored(client)
         assert 0 < client.ttl(name) <= 7 * 24 * 3600
@@ -47,7 +46,7 @@ def test_a_cluster(serve: Serve, start_redis: Callable[..., Any], images: list[b
         admin.execute_command("CLUSTER ADDSLOTS", *range(16384))
         while admin.execute_command("CLUSTER INFO")["cluster_state"] != "ok":
             time.sleep(0.01)
-    url = f"memo_url=redis+cluster://127.0.0.1:{node.port}"
+    url = f"redis+cluster://127.0.0.1:{node.port}"
     share_an_image(serve(url), serve(url), images)
     with node.client() as admin:
         assert admin.dbsize() > 0
