@@ -16,14 +16,14 @@ ifdef UV
 CREATE_VENV = $(UV) venv --quiet --allow-existing --seed --python $(PYTHON) .venv
 INSTALL = $(UV) pip install --quiet --python $(BIN)/python
 # By pip, whose configuration may name a CPU build: uv does not read it and would get the CUDA build.
-INSTALL_TORCH = $(BIN)/python -m pip install --quiet torch
+INSTALL_TORCH = $(BIN)/python -m pip install --quiet --no-compile torch
 else
 CREATE_VENV = $(PYTHON) -m venv .venv
-INSTALL = $(BIN)/python -m pip install --quiet
+INSTALL = $(BIN)/python -m pip install --quiet --no-compile
 endif
 
-# Hundreds of processes import the project: without bytecode, tests take 7 s of CPU more to collect
-# and each server 0.2 s more to start.
+# Python compiles a module when it is imported first, and keeps the bytecode for hundreds of processes.
+# pip would compile all modules of all packages, one after another.
 unexport PYTHONDONTWRITEBYTECODE
 
 # One stamp per set of packages; the larger set includes the smaller one.

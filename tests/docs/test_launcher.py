@@ -6,11 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from mmhash.errors import InputValueError
-from mmhash_service.guard import Guard
-
 PAGE = Path(__file__).parents[2] / "docs" / "guard.md"
 SETTINGS = {"MMHASH_GUARD_ENGINE": "sglang", "MMHASH_GUARD_SECRETS": f'["{"5a" * 32}"]'}
 
@@ -46,22 +41,12 @@ def launch(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("value", ["", "0", "false"])
-def test_the_documented_launcher_starts_the_server_in_python(tmp_path: Path, value: str) -> None:
-    done = launch(tmp_path, SGLANG_RUST_SERVER=value)
+def test_the_launcher_guards_the_server_in_python(tmp_path: Path) -> None:
+    done = launch(tmp_path, SGLANG_RUST_SERVER="0")
     assert done.stdout == "launched with ['Guard']\n", done.stderr
 
 
-@pytest.mark.parametrize("value", ["1", "true", "YES", "y"])
-def test_the_documented_launcher_refuses_the_server_in_rust(tmp_path: Path, value: str) -> None:
-    done = launch(tmp_path, SGLANG_RUST_SERVER=value)
-    assert done.returncode == 1
-    assert done.stdout == ""
+def test_the_launcher_ends_before_the_server_in_rust(tmp_path: Path) -> None:
+    done = launch(tmp_path, SGLANG_RUST_SERVER="1")
+    assert (done.returncode, done.stdout) == (1, "")
     assert "SGLANG_RUST_SERVER" in done.stderr
-
-
-def test_a_guard_of_another_engine_ignores_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SGLANG_RUST_SERVER", "1")
-    Guard(lambda *_: None, engine="vllm", secrets=["5a" * 32])
-    with pytest.raises(InputValueError, match="SGLANG_RUST_SERVER"):
-        Guard(lambda *_: None, engine="sglang@0.5.23", secrets=["5a" * 32])

@@ -51,14 +51,6 @@ def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
         assert loaded.findall(page.read_text()) == [], page.name
 
 
-def test_every_page_is_there_with_the_files_that_it_links_to(site: Path) -> None:
-    pages = {path.stem for path in (ROOT / "docs").glob("*.md")}
-    assert pages | {"cli"} <= {path.stem for path in site.glob("*.html")}
-    for page in set(site.glob("*.html")) - {site / "404.html"}:
-        for target in re.findall(r'href="?(?!https?:|mailto:)([^"#>\s]+)', page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
-
-
 def test_the_site_has_no_code_that_builds_it(site: Path) -> None:
     assert [path.name for path in site.rglob("*site_hooks*")] == []
 

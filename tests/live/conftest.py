@@ -30,7 +30,7 @@ SETUPS = (
         guard="always",
         has_lora=True,
     ),
-    Setup("vllm", "0.30.0", has_lora=True, quick="names"),
+    Setup("vllm", "0.30.0", has_lora=True),
     Setup("sglang", "0.5.20", guard="switched", quick="names"),
 )
 

@@ -1,4 +1,7 @@
-"""A virtual environment for each release of an engine or of Envoy, built once and kept outside the tree."""
+"""A virtual environment for each release of an engine or of Envoy, built once and kept outside the tree.
+
+`python -m tests.live.environments ENGINE@RELEASE…` builds some of them.
+"""
 
 import os
 import subprocess
@@ -227,7 +230,8 @@ class Environment:
         return Path(paths)
 
     def _pip(self, *arguments: str) -> None:
-        quiet = ("--quiet", "--disable-pip-version-check")
+        # Engines import a fraction of the modules that pip would compile.
+        quiet = ("--quiet", "--disable-pip-version-check", "--no-compile")
         self._run(self.command("python"), "-m", "pip", "install", *quiet, *arguments)
 
     def _run(self, *command: str) -> None:
@@ -243,3 +247,8 @@ def _locked(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         flock(file, LOCK_EX)
         yield
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        Environment(*name.split("@")).build()

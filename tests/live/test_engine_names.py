@@ -23,7 +23,7 @@ from tests.support.service import Service
 
 RELEASES = ("vllm@0.28.0", "vllm@0.30.0", "vllm@0.32.0")
 WITHOUT_GUARD = True
-IMAGES = int(os.environ.get("LIVE_IMAGES", "40"))
+IMAGES = int(os.environ.get("LIVE_IMAGES", "24"))
 
 # Those that Pillow can write, and whose size a plan reads.
 MODES = {

@@ -1,6 +1,6 @@
 """Plans of random requests of each form: ids and block names are those of the engine.
 
-MMHASH_LIVE_REQUESTS is the number of requests of each form.
+MMHASH_LIVE_REQUESTS is the number of requests of each form and engine.
 """
 
 import os
@@ -19,7 +19,7 @@ from tests.live.random_requests import Random
 RELEASES = ("vllm@0.32.0", "sglang@0.5.23", "sglang@0.5.20")
 WITHOUT_GUARD = True
 
-COUNT = int(os.environ.get("MMHASH_LIVE_REQUESTS", "300"))
+COUNT = int(os.environ.get("MMHASH_LIVE_REQUESTS", "100"))
 
 FORMS: dict[str, Callable[[Random], dict[str, Any]]] = {
     "/v1/chat/completions": random_requests.chat,

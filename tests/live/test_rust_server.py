@@ -1,11 +1,8 @@
-"""SGLang with SGLANG_RUST_SERVER=1: the names of its images, its grammar of hashes, its guard."""
+"""SGLang with SGLANG_RUST_SERVER=1: the names of its images, its grammar of hashes."""
 
 import base64
 import io
-import os
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +15,6 @@ from mmhash.verify import verify_engine
 from mmhash.verify.subscriber import Subscriber
 from tests.live.engines import Engine, running
 from tests.live.environments import Environment
-from tests.live.prompts import guard_settings
 
 ENVIRONMENT = Environment("sglang", "0.5.23")
 RUST = {"SGLANG_RUST_SERVER": "1"}
@@ -82,24 +78,3 @@ def test_verify_engine_reports_it(rust: Engine) -> None:
     report = verify_engine(rust.url, rust.events.endpoint)
     assert report.is_correct, report.line()
     assert report.server == "rust"
-
-
-def test_the_guard_refuses_to_start_beside_it() -> None:
-    ENVIRONMENT.build_or_skip()
-    launcher = Path(__file__).parent / "stand_ins" / "guarded_sglang.py"
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [ENVIRONMENT.command("python"), str(launcher), "--model-path", "none"],
-        env={
-            **os.environ,
-            **RUST,
-            **guard_settings(ENVIRONMENT.spelling),
-            "PYTHONPATH": os.pathsep.join([str(root), str(root / "service")]),
-        },
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert "SGLANG_RUST_SERVER" in done.stderr

@@ -35,11 +35,16 @@ def inspect(wheel: Path) -> None:
 
 def install(requirement: str, folder: Path, options: Sequence[str] = ()) -> Path:
     """Install a requirement into a new environment, and return the environment's bin."""
-    venv.create(folder, with_pip=True)
+    venv.create(folder)
     binaries = folder / "bin"
-    pip = [str(binaries / "python"), "-m", "pip", "install", "--quiet", *CONSTRAINTS, *options]
-    subprocess.run([*pip, requirement], check=True)
+    install = ("install", "--quiet", "--no-compile", *CONSTRAINTS, *options, requirement)
+    subprocess.run([*pip_of(binaries), *install], check=True)
     return binaries
+
+
+def pip_of(binaries: Path) -> list[str]:
+    """Return the command by which this environment's pip works on another one."""
+    return [sys.executable, "-m", "pip", "--python", str(binaries / "python")]
 
 
 def try_out(binaries: Path) -> None:

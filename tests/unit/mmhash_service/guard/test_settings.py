@@ -7,6 +7,7 @@ import pytest
 from pydantic import ValidationError
 from starlette.responses import Response
 
+from mmhash.errors import InputValueError
 from mmhash_service.guard import Guard
 from mmhash_service.guard.settings import GuardSettings
 
@@ -45,6 +46,18 @@ def test_a_misspelt_variable_stops_the_start(monkeypatch: pytest.MonkeyPatch) ->
         ValueError, match=r"MMHASH_GUARD_TENENT: did you mean MMHASH_GUARD_TENANT\?"
     ):
         Guard(Response(), engine="vllm", secrets=[SECRET])
+
+
+@pytest.mark.parametrize("value", ["1", "true", "YES", "y"])
+def test_sglang_s_server_in_rust_takes_no_guard(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SGLANG_RUST_SERVER", value)
+    with pytest.raises(InputValueError, match="SGLANG_RUST_SERVER"):
+        Guard(Response(), engine="sglang@0.5.23", secrets=[SECRET])
+    Guard(Response(), engine="vllm", secrets=[SECRET])
+    monkeypatch.setenv("SGLANG_RUST_SERVER", "false")
+    Guard(Response(), engine="sglang@0.5.23", secrets=[SECRET])
 
 
 def test_the_secrets_come_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
