@@ -1,4 +1,4 @@
-"""A real server process to attack: after each attack it must still answer, correctly and at once."""
+"""Real server processes to attack: after each attack they must still answer, correctly and at once."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,7 @@ def _victim() -> Iterator[Victim]:
 
 @pytest.fixture
 def server(_victim: Victim) -> Iterator[Victim]:
-    """The server that most attacks are on."""
+    """A server with small limits, for most attacks."""
     yield _victim
     _victim.assert_well()
 
@@ -33,7 +33,7 @@ def _impatient() -> Iterator[Victim]:
 
 @pytest.fixture
 def impatient(_impatient: Victim) -> Iterator[Victim]:
-    """A server that waits only so long for a client, but longer than a busy machine stalls."""
+    """A server that gives up on slow clients soon, but later than a busy machine stalls."""
     yield _impatient
     _impatient.assert_well()
 

@@ -1,6 +1,6 @@
-"""Buffers of addresses by mistake: keys that differ with every run.
+"""Buffers that hold addresses, hashed by mistake: the key would differ with every run.
 
-They are refused by the buffer's format.
+The library refuses them by their format.
 """
 
 import array

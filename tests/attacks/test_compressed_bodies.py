@@ -1,6 +1,6 @@
-"""A few kilobytes that a Content-Encoding says to be gigabytes.
+"""A few kilobytes whose Content-Encoding unpacks to gigabytes.
 
-Nothing is unpacked: a body with a Content-Encoding is refused before it is read.
+The service unpacks nothing: it refuses a body with a Content-Encoding before reading it.
 """
 
 import gzip
@@ -24,13 +24,13 @@ CODINGS = ["gzip", "deflate", "br", "zstd", "x-gzip", "gzip, gzip", "Identity, g
 def test_it_is_refused(server: Any, path: str, coding: str) -> None:
     kind = "application/octet-stream" if path == "/hash" else "application/json"
     headers = {"content-type": kind, "content-encoding": coding}
-    # The JSON is no compressed one: a gateway that reads the header reads another request.
+    # Plain JSON: a gateway that obeys the header would read another request.
     body = gzip.compress(bytes(1 << 20)) if path == "/hash" else b'{"messages":[]}'
     answer = server.client.post(path, content=body, headers=headers)
     assert refusal_of(answer) == "unsupported-encoding"
 
 
-def test_an_engines_own_header_is_refused_too(server: Any) -> None:
+def test_the_header_of_an_engine_is_refused(server: Any) -> None:
     headers = {"content-type": "application/json", "x-body-compressed": "zstd"}
     answer = server.client.post("/annotate?engine=sglang", content=b'{"text":"a"}', headers=headers)
     assert refusal_of(answer) == "unsupported-encoding"
@@ -51,7 +51,7 @@ def test_an_engines_own_header_is_refused_too(server: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("first", [True, False])
-def test_a_coding_of_a_part_is_refused_too(server: Any, line: str, first: bool) -> None:
+def test_a_part_with_a_coding_is_refused(server: Any, line: str, first: bool) -> None:
     lines = ['Content-Disposition: form-data; name="a"', "Content-Type: image/png"]
     lines.insert(0 if first else 2, line)
     body = "--xyz\r\n" + "\r\n".join(lines) + "\r\n\r\nYWJj\r\n--xyz--\r\n"
@@ -60,7 +60,7 @@ def test_a_coding_of_a_part_is_refused_too(server: Any, line: str, first: bool) 
 
 
 @pytest.mark.parametrize("coding", ["binary", "8bit", "7BIT"])
-def test_a_part_that_is_not_coded_is_taken(server: Any, coding: str) -> None:
+def test_a_part_without_a_coding_is_hashed(server: Any, coding: str) -> None:
     head = f'Content-Disposition: form-data; name="a"\r\nContent-Transfer-Encoding: {coding}'
     body = f"--xyz\r\n{head}\r\n\r\nabc\r\n--xyz--\r\n".encode()
     (item,) = items_of(server.hash(body, "multipart/form-data; boundary=xyz"))

@@ -1,6 +1,6 @@
-"""Images cut short or of another format than they say, by which a decoder might give half a picture.
+"""Truncated images, and files that are not what their Content-Type claims.
 
-A picture that is not whole has no key, and the bytes say the format, not the Content-Type.
+An incomplete picture has no key. The bytes decide the format, not the Content-Type.
 """
 
 from io import BytesIO

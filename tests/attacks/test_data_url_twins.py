@@ -1,6 +1,6 @@
-"""One text of media that service and engine decode to two contents: a hash of the first names the second.
+"""A text that the service and the engine decode to two contents: the hash of one would name the other.
 
-A text that some engine decodes otherwise gets no hash, and the engine computes its own.
+A text that some engine decodes differently gets no hash, and the engine computes its own.
 """
 
 import base64
@@ -27,8 +27,9 @@ def audio_part(**members: Any) -> dict[str, Any]:
     return {"type": "input_audio", "input_audio": {"data": TEXT, **members}}
 
 
-# vLLM before 0.30 decodes videos and audio clips by pybase64.b64decode(text): it skips the signs of an
-# escape. It makes a data: URL of an audio clip's format and data, and all behind the first comma counts.
+# Before 0.30, vLLM decodes videos and audio clips by pybase64.b64decode(text), which skips the characters
+# of an escape. It makes a data: URL of an audio clip's format and data, and decodes all after the first
+# comma.
 PARTS = {
     "escapes in a video": url_part("video_url", f"data:video/mp4;base64,{ESCAPED}"),
     "escapes in a clip": url_part("audio_url", f"data:audio/wav;base64,{ESCAPED}"),
@@ -44,7 +45,7 @@ PARTS = {
     "a format that is a number": audio_part(format=1),
 }
 
-# vLLM reads such a video as images, and a file of video/mp4 with the same bytes as a video.
+# vLLM reads these as a list of images, and the same bytes as video/mp4 as a video file.
 FRAMES = {
     "frames, not a file": url_part("video_url", f"data:Video/JPEG;base64,{TEXT}"),
     "frames with a parameter": url_part("video_url", f"data:video/jpeg;a=b;base64,{TEXT}"),

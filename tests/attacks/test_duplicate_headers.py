@@ -1,6 +1,6 @@
 """A header sent twice: the gateway or the guard reads one value, and the service the other.
 
-A header that takes one value may stand once: otherwise the request, or the part, is refused.
+A header that takes one value may occur once. A request or a part that repeats it is refused.
 """
 
 import gzip
@@ -45,7 +45,7 @@ def request(path: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
 
 @pytest.mark.parametrize(("name", "first", "second"), CASES)
 def test_it_is_refused(server: Any, name: bytes, first: bytes, second: bytes) -> None:
-    # With other letters, and with another header between them.
+    # In another case, and with a header between them.
     headers = [(name, first), (b"X-Other", b"1"), (name.upper(), second)]
     answer = server.send_raw(request(b"/hash", headers))
     assert answer.startswith(b"HTTP/1.1 400 "), answer
@@ -53,7 +53,7 @@ def test_it_is_refused(server: Any, name: bytes, first: bytes, second: bytes) ->
     assert b"connection: close" in answer
 
 
-def test_many_of_a_header_that_takes_many_values_are_fine(server: Any) -> None:
+def test_a_header_that_takes_many_values_may_be_repeated(server: Any) -> None:
     for name in (b"Accept", b"X-Forwarded-For", b"Cookie", b"Via", b"X-Any"):
         answer = server.send_raw(request(b"/hash", [(name, b"a"), (name, b"b")]))
         assert answer.startswith(b"HTTP/1.1 200 "), answer
@@ -99,7 +99,7 @@ PART = b'Content-Disposition: form-data; name="a"\r\n'
         PART + b"Content-Type:\r\nContent-Type: image/png\r\n",
     ],
 )
-def test_of_a_part_too(server: Any, lines: bytes) -> None:
+def test_a_part_that_repeats_a_header_is_refused(server: Any, lines: bytes) -> None:
     body = b"--xyz\r\n" + lines + b"\r\nabc\r\n--xyz--\r\n"
     answer = server.hash(body, "multipart/form-data; boundary=xyz")
     assert refusal_of(answer) == "duplicate-header"

@@ -1,6 +1,6 @@
 """A header of 200 MB, a path without an end, a million headers, or trailers without an end.
 
-A head or trailer has 64 KiB and a head 128 headers; what has more is refused with 400.
+A head or trailer may have 64 KiB, and a head 128 headers. Longer ones get 400.
 """
 
 from typing import Any

@@ -1,6 +1,7 @@
-"""The attacker is an accident: a process forks, and two processes use one connection or one pool.
+"""An accident instead of an attacker: after a fork, two processes use one connection or one pool.
 
-What a fork would give wrong keys to raises in the child; hashes of a child use no lost thread.
+Objects that would return wrong keys raise an error in the child. Hashing works there, without the
+parent's threads.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""A hash of a caller that the gateway does not see, because the engine reads another body than it.
+"""A caller's hash that the gateway does not see, because only the engine unpacks the body.
 
-A body that an engine would unpack is refused, whatever the header that says so.
+The gateway refuses a body that an engine would unpack, whichever header says so.
 """
 
 import httpx

@@ -1,6 +1,6 @@
-"""A request that names its own upstream: the gateway would be a way into the network behind it.
+"""A request that names its own upstream, to use the gateway as a way into the network behind it.
 
-The upstream is a worker of the settings; targets, hosts and headers of a request are only forwarded.
+Only workers of the settings are upstreams. A request's target, host and headers are just forwarded.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""A field that the guard does not know: features with a hash of their own, peers, headers, forms.
+"""Fields, headers and forms that carry a hash past the guard, or name a peer.
 
-All fields of all known releases are in one table, and what names a hash or a peer does not go through.
+One table has the fields of all known releases. The guard removes those that name a hash or a peer.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""Videos and audio clips that lie about themselves: no time, memory, files or other frames by them.
+"""Videos and audio clips whose index lies, to cost time or memory, or to open other files.
 
-The library reads their indexes without a decoder, and refuses by its own errors.
+The library reads indexes without a decoder, and refuses with errors of its own.
 """
 
 import struct

@@ -1,6 +1,6 @@
 """A worker that publishes KV events to take the requests, the memory or the index of the others.
 
-Batches have limits on bytes, blocks, ranks, tiers and groups; what a worker publishes changes only its own.
+Batches have limits on bytes, blocks, ranks, tiers and groups. Events change only their own worker.
 """
 
 import struct

@@ -1,6 +1,7 @@
-"""A file of some bytes that takes a decoder a minute or gigabytes, and many of them at once.
+"""Small files that cost a decoder a minute or gigabytes, one at a time and many at once.
 
-Decoders end at the limits of the image's own size; probes, JSON and tensors do not wait for them.
+A decoder may use what an image of its size needs, and no more. Probes, JSON and tensors do not wait
+for decoders.
 """
 
 import base64
@@ -189,8 +190,8 @@ def test_it_ends_in_time(default: Any, name: str) -> None:
 
 
 def test_others_are_answered_meanwhile(default: Any) -> None:
-    """Small and honest requests during four bombs that cost all the time they are given."""
-    # Each is different: the service decodes equal images once.
+    """Small, honest requests during four bombs that use all of their CPU time."""
+    # All different, because the service decodes equal images once.
     bombs = [jpeg_of_scans((4000, 1000 + 8 * number), 3000) for number in range(4)]
     photo = BytesIO()
     Image.effect_noise((320, 240), 30).save(photo, "PNG")

@@ -1,6 +1,6 @@
 """An image whose header is long, lies about its size, or hides its orientation in a bomb.
 
-A plan reads headers only, with a limit on their parts; a header of two readings is refused.
+A plan reads headers only, and a limited number of their parts. An ambiguous header is refused.
 """
 
 import struct

@@ -1,6 +1,6 @@
-"""Some kilobytes that stand for a million items, names or tokens: seconds of a core and gigabytes.
+"""A few kilobytes that stand for a million items, names or tokens, to cost CPU and gigabytes.
 
-What a body stands for is counted before it is hashed; long answers are made in short turns.
+The service counts what a body stands for before hashing it.
 """
 
 import json
@@ -45,7 +45,6 @@ def bundle(**split: Any) -> dict[str, Any]:
     ids=["a number", "counts", "grids"],
 )
 def test_bundles_are_counted_before_they_are_hashed(victim: Any, split: dict[str, Any]) -> None:
-    """A million items in 75 kB took 10 s and 2.5 GB."""
     repeats = ITEMS if split == {"counts": ITEMS} else 20
     assert refusal_of(victim.hash_json(*[bundle(**split)] * repeats)) == "too-many-items"
     answer = victim.hash_json(bundle(**split))
@@ -75,14 +74,12 @@ def test_the_tensors_of_all_parts_are_counted(victim: Any) -> None:
 
 @pytest.mark.parametrize("names", [["sglang"] * 140, ["vllm", "sglang"] * 9])
 def test_engines_are_counted(victim: Any, names: list[str]) -> None:
-    """With 140 of them, an item of 90 bytes took 1.2 ms."""
     answer = victim.hash(b"abc", engines=",".join(names))
     assert refusal_of(answer) == "invalid-query"
     assert len(victim.hash(b"abc", engines="sglang,vllm").json()["items"][0]["engines"]) == 2
 
 
 def test_a_lookahead_is_bounded_by_the_blocks_that_have_it(victim: Any) -> None:
-    """300 kB took 4 s and 1.2 GB."""
     body = {**BLOCKS, "input_ids": [1] * 149_000, "lookahead": 1024}
     answer = victim.client.post("/blocks", json=body)
     assert refusal_of(answer) == "refused-by-engine"

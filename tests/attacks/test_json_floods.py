@@ -1,6 +1,6 @@
-"""JSON that is deep, has a million names or a number of a million digits, to hold the parser for seconds.
+"""Deep JSON, a million names or a number of a million digits, to block the event loop.
 
-Its length and its values are counted before it is parsed, and a thread parses it, not the event loop.
+The service counts bytes and values before parsing, and parses in a thread.
 """
 
 from typing import Any

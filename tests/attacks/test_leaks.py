@@ -1,6 +1,6 @@
-"""A refusal whose text tells an address, a path or a version, by which the next attack is aimed.
+"""Errors that reveal an address, a path or a version, to aim the next attack.
 
-Problems have fixed texts (CVE-2026-22778 was an exception's own), and so has a failure of the server.
+Each problem has a fixed text, never an exception's own (as in CVE-2026-22778).
 """
 
 import re

@@ -1,6 +1,6 @@
-"""Prompts of megabytes or millions of tokens, so that all threads plan and nothing else is answered.
+"""Prompts of megabytes or millions of tokens, to keep all threads busy.
 
-Prompts have threads of their own, long ones a single one; what is longer still is refused.
+Prompts are planned in threads of their own, long ones in a single thread. Longer ones are refused.
 """
 
 import json

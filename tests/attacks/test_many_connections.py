@@ -1,6 +1,6 @@
 """So many connections that the process runs out of descriptors and can open nothing else.
 
-A process accepts as many as its descriptors allow, less 128, and closes the others at once.
+A process accepts as many as its descriptors allow, less 128, and closes all others at once.
 """
 
 import resource
@@ -44,7 +44,7 @@ def is_well(server: Victim) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_descriptors")
-def test_those_too_many_are_hung_up_on_and_the_others_served() -> None:
+def test_connections_beyond_the_limit_are_closed_and_the_others_served() -> None:
     with serving() as server:
         connections = [server.connect() for _ in range(150)]
         assert all(map(is_refused, connections[64:]))

@@ -1,6 +1,6 @@
-"""Two files of equal pixels and other EXIF orientations: the engine sees two pictures.
+"""Two files with equal pixels and different EXIF orientations, which engines turn into two pictures.
 
-Engines that may apply it get a name that covers it, unlike the key; a tag is for that name only.
+For engines that may apply the orientation the name covers it, unlike the key. A tag is for that name.
 """
 
 from io import BytesIO

@@ -1,6 +1,6 @@
-"""A pickle in the place of a tensor, an image or a handle, which runs a program when it is opened.
+"""A pickle instead of a tensor, an image or a handle, to run a program when it is opened.
 
-Nothing here unpickles: what is no safetensors file or image is refused, and other bytes are bytes.
+Nothing is unpickled: it is a damaged file or image, or plain bytes.
 """
 
 import pickle

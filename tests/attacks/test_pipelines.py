@@ -1,6 +1,6 @@
-"""Calls sent without waiting for an answer: they pile up behind the first, or hide that the client has left.
+"""Requests sent without waiting for responses, to pile up, or to hide that the client has left.
 
-Of a connection 32 calls wait behind one that is answered; a connection that ends is noticed behind them.
+At most 32 requests wait on a connection, and its end is noticed behind them.
 """
 
 import socket
@@ -79,7 +79,7 @@ def test_a_client_that_leaves_has_no_request_computed(
         connection.settimeout(1)
         with suppress(TimeoutError):  # it reads no more
             connection.sendall(then)
-        time.sleep(0.1)  # the gateway has them, perhaps
+        time.sleep(0.1)  # so that the gateway may have read them
     wait_until(lambda: worker.state()["aborted"] == before["aborted"] + 1)
     with gateway.new_client() as client:
         wait_until(lambda: client.get("/workers").json()["workers"][0]["requests"] == 0)

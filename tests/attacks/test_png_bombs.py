@@ -1,6 +1,6 @@
 """A few kilobytes of PNG that decode to gigabytes: in pixels, in text, in a colour profile.
 
-Width and height are weighed before a pixel is decoded, and Pillow bounds what its chunks unpack to.
+Width and height are checked before a pixel is decoded, and Pillow bounds what chunks unpack to.
 """
 
 import struct

@@ -1,6 +1,6 @@
-"""A tenant that guesses another's prompts: the time that a text takes shows if it is cached.
+"""A tenant that guesses another's prompts by how fast they are planned.
 
-A model's caches of token ids have a space for each tenant.
+Each tenant has its own cache of token ids.
 """
 
 from collections.abc import Iterator

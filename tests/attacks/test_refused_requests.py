@@ -1,6 +1,6 @@
-"""Requests that an engine refuses or never computes: the gateway would forget what workers hold.
+"""Requests that an engine refuses or never computes, to falsify what the gateway expects of workers.
 
-The blocks of a prompt count as sent only if its worker has answered it.
+The blocks of a prompt count as sent only when its worker has answered.
 """
 
 import base64

@@ -1,6 +1,6 @@
-"""A request id that breaks out of its header, or is as long as a book in every line of the log.
+"""A request id that breaks out of its header, or fills the log.
 
-An id is taken if it is 1 to 64 plain characters; in the place of any other one is made up.
+An id of 1 to 64 plain characters is kept. Any other is replaced by a new one.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""A body that comes by the byte, or not at all, while its call holds room that others want.
+"""Bodies that arrive byte by byte, or not at all, to hold memory that other requests need.
 
-A body of which too little comes is refused with 408, and one that nobody reads any more is cut off.
+A body that stalls gets 408. A body that nobody reads any more is cut off.
 """
 
 import socket

@@ -1,6 +1,6 @@
-"""Connections that send a head byte by byte, or nothing (slowloris), until nobody else finds room.
+"""Connections that send a head byte by byte, or nothing (slowloris), until no more are accepted.
 
-A head that is begun must be whole within two times `stall_timeout_s`, however busily it comes.
+A head must be complete within twice `stall_timeout_s`, however steadily it arrives.
 """
 
 import socket
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 
 def end_of(connection: socket.socket) -> None:
-    """Wait until the server has hung up."""
+    """Wait until the server has closed the connection."""
     try:
         while connection.recv(65536):
             pass
@@ -32,19 +32,19 @@ def end_of(connection: socket.socket) -> None:
         b"\r\n\r\n",
     ],
 )
-def test_who_sends_no_head_is_hung_up_on(impatient: Any, sent: bytes) -> None:
+def test_a_client_that_sends_no_head_is_disconnected(impatient: Any, sent: bytes) -> None:
     with impatient.connect() as connection:
         connection.sendall(sent)
         end_of(connection)
 
 
-def test_who_sends_it_by_the_byte_is_hung_up_on(impatient: Any) -> None:
+def test_a_client_that_sends_it_byte_by_byte_is_disconnected(impatient: Any) -> None:
     with impatient.connect() as connection:
         connection.sendall(b"POST /hash HTTP/1.1\r\nX: ")
         flood(connection, b"y", count=30_000, pause_s=0.01)
 
 
-def test_who_has_been_answered_before_is_hung_up_on_too(impatient: Any) -> None:
+def test_a_client_that_had_a_response_is_disconnected(impatient: Any) -> None:
     with impatient.connect() as connection:
         connection.sendall(b"GET /live HTTP/1.1\r\nHost: test\r\n\r\n")
         assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
@@ -52,7 +52,7 @@ def test_who_has_been_answered_before_is_hung_up_on_too(impatient: Any) -> None:
         end_of(connection)
 
 
-def test_three_hundred_of_them_keep_nobody_waiting(impatient: Any) -> None:
+def test_three_hundred_of_them_delay_nobody(impatient: Any) -> None:
     connections = [impatient.connect() for _ in range(300)]
     for connection in connections:
         connection.sendall(b"POST /hash HTTP/1.1\r\nX: ")

@@ -1,6 +1,6 @@
-"""Requests that an engine cannot answer in time: their worker would be ejected, with all that others wait for.
+"""Requests that an engine cannot answer in time, to have its worker ejected.
 
-A request without an answer says nothing of its worker: the probes do.
+A slow response is not a failure of its worker; a failed probe is.
 """
 
 from concurrent.futures import ThreadPoolExecutor

@@ -1,6 +1,6 @@
-"""Hold the gateway by a text for which a regular expression of the model's tokenizer takes long.
+"""A text for which a regular expression of the model's tokenizer takes long, to block the gateway.
 
-Matches have a limit of steps, and prompts for such tokenizers are planned in a thread.
+Each match has a step limit, and prompts for such tokenizers are planned in a thread.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""One request that two readers take for two: two lengths, a length and chunks, folded or torn lines.
+"""One request that two parsers read as two: two lengths, a length and chunks, folded or torn lines.
 
-What could be read in two ways is refused with 400 and the connection closed, before any call begins.
+An ambiguous request gets 400, and its connection is closed, before any handler runs.
 """
 
 from typing import Any

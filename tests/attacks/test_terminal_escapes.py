@@ -1,6 +1,6 @@
-"""A file whose name is escape sequences: it paints, retitles or types in the terminal that lists it.
+"""A file name of escape sequences, which paints, retitles or types in the terminal that shows it.
 
-On a terminal what does not print is shown as an escape; a pipe or file gets the bytes as they are.
+A terminal gets escapes for characters that do not print. A pipe or file gets the bytes unchanged.
 """
 
 import os

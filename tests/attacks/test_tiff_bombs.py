@@ -1,6 +1,6 @@
 """A TIFF whose directories lead in a circle, whose tags claim gigabytes, or whose strips lie elsewhere.
 
-Frames and pixels are counted before any is decoded, and what Pillow then trips over is one problem.
+Frames and pixels are counted before any is decoded, and any error of Pillow is one problem.
 """
 
 import struct

@@ -1,6 +1,6 @@
-"""A client that asks for long answers and reads none, so that they pile up in the server.
+"""A client that requests long responses and reads none, so that they pile up in the server.
 
-An answer of which nothing is read in `stall_timeout_s` is given up, with its connection.
+A response of which nothing is read in `stall_timeout_s` is dropped, with its connection.
 """
 
 import json
@@ -21,7 +21,7 @@ HEAD = (
 
 
 def connect(server: Any) -> socket.socket:
-    """A connection through which little fits that is not read."""
+    """Return a connection that holds few bytes that are not read."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.settimeout(60)
@@ -35,12 +35,12 @@ def request(length: int) -> bytes:
 
 
 @pytest.mark.slow
-def test_who_reads_nothing_is_hung_up_on(impatient: Any) -> None:
+def test_a_client_that_reads_nothing_is_disconnected(impatient: Any) -> None:
     with connect(impatient) as connection:
         flood(connection, request(3 << 20), count=1000)
 
 
-def test_who_reads_slowly_but_reads_gets_all(impatient: Any) -> None:
+def test_a_client_that_reads_slowly_gets_all(impatient: Any) -> None:
     with connect(impatient) as connection:
         connection.sendall(request(256 << 10).replace(b"Host", b"Connection: close\r\nHost"))
         answer = b"".join(iter(lambda: connection.recv(1024), b""))
@@ -58,20 +58,20 @@ def ask_for_blocks(server: Any) -> socket.socket:
 
 
 def ask_until_answered(server: Any) -> None:
-    """Ask until the room of answers is free: the server notices a connection that is closed."""
+    """Ask until the server has noticed the closed connections and freed their responses."""
     wait_until(
         lambda: server.client.post("/blocks", content=BLOCKS, headers=JSON).status_code == 200
     )
 
 
 def test_long_answers_are_held_within_a_limit() -> None:
-    """Clients that read 1 kB in 10 s kept answers for days, until the memory was used up."""
+    """Clients that read slowly must not keep responses until the memory is used up."""
     with serving(max_held_bytes=30 << 20) as server, ExitStack() as readers:
         slow = [readers.enter_context(ask_for_blocks(server)) for _ in range(2)]
         assert [one.recv(12) for one in slow] == [b"HTTP/1.1 200"] * 2
         refused = readers.enter_context(ask_for_blocks(server))
         assert refused.recv(12) == b"HTTP/1.1 429"
-        # Short ones are not concerned.
+        # Short responses are not affected.
         assert server.hash(b"abc").status_code == 200
         for one in slow:
             one.close()

@@ -1,6 +1,6 @@
-"""A WebP that says to be 16384x16384, or to have frames that are not there.
+"""A WebP that claims 16384x16384 pixels, or frames that it does not have.
 
-Its head is weighed before its first frame is decoded; lies about the rest are damage.
+Its header is checked before its first frame is decoded. A file that does not match it is damaged.
 """
 
 import struct

@@ -1,4 +1,4 @@
-"""The documented launcher of SGLang: it ends where the engine would serve without the guard."""
+"""The documented launcher of SGLang exits where the engine would serve without the guard."""
 
 import os
 import re

@@ -17,7 +17,7 @@ BUFFER_BYTES = 256 * KIB
 MIB = 1 << 20
 MAX_BODY = 8 * MIB
 
-# Below and above the length from which bodies are received directly, and around whole buffers.
+# Around the length from which bodies are received directly, and around whole buffers.
 LENGTHS = [
     1,
     127 * KIB,

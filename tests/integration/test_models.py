@@ -39,7 +39,7 @@ def plan(client: httpx.Client) -> list[int]:
 
 
 def plan_by(service: Service, process: int) -> list[int]:
-    """The plan by one process: the others do not run meanwhile."""
+    """Return the plan of one process, while the others are stopped."""
     others = [pid for pid in service.server_pids if pid != process]
     for pid in others:
         os.kill(pid, signal.SIGSTOP)
@@ -52,7 +52,7 @@ def plan_by(service: Service, process: int) -> list[int]:
 
 
 def change_template(folder: Path) -> None:
-    """Replace the chat template by one that has the message only, as an operator does."""
+    """Replace the chat template, as an operator does, by one without the role."""
     path = folder / "tokenizer_config.json"
     text = path.read_text().replace("<|im_start|>{{ message", "{{ message")
     assert text != path.read_text()
@@ -91,7 +91,7 @@ def replace_process(service: Service) -> int:
 
 
 def test_a_new_process_has_the_models_of_the_others(folder: Path) -> None:
-    """Each process once read them by itself, and held a tokenizer of its own."""
+    """All processes share the tokenizers that the supervisor has read."""
     with serving("--processes", "2", settings={"models": {"tiny": str(folder)}}) as service:
         with service.new_client() as client:
             before = plan(client)

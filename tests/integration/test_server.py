@@ -163,7 +163,7 @@ def test_processes_are_forked_unless_another_thread_may_hold_a_lock(
         with service.new_client() as client:
             assert client.get("/version").status_code == 200
             wait_until(lambda: count(client, "mmhash_requests_total", call="/version") == 1)
-        # The one that has answered runs the program that it will run.
+        # A process that has answered shows its final command line.
         processes = service.server_pids
         assert any(b"spawn_main" in command_line(pid) for pid in processes) == is_threaded
         os.kill(processes[0], signal.SIGKILL)
@@ -183,12 +183,12 @@ def test_a_process_that_is_killed_is_replaced_and_its_calls_are_not_counted_on()
         connection = service.begin_request()
         calls = "mmhash_calls_in_progress 1.0"
         wait_until(lambda: calls in httpx.get(f"{url}/metrics", timeout=60).text)
-        # Which of them has the call is not known: both are killed.
+        # Kill both processes: which of them has the call is not known.
         for process in service.server_pids:
             os.kill(process, signal.SIGKILL)
         log = service.log.wait_for("exited with -9", 2)
         assert all("restart at once" in match.string for match in log)
-        # The listener is still there: who connects now waits for the next process.
+        # The listener is still there: new connections wait for the next process.
         assert "mmhash_calls_in_progress 0.0" in httpx.get(f"{url}/metrics", timeout=60).text
         with connection, suppress(ConnectionResetError):
             assert connection.recv(1) == b""
@@ -209,7 +209,7 @@ def test_a_signal_to_one_process_drains_and_replaces_it() -> None:
                 time.sleep(0.01)
             os.kill(pids[0], number)
             service.log.wait_for("draining", 1)
-            # Those who connect from now on reach the other one: it has closed its listener.
+            # It has closed its listener, so new connections reach the other process.
             for _ in range(10):
                 assert accepts_requests(url)
             for connection in connections:
@@ -245,7 +245,7 @@ def test_a_unix_socket_is_not_taken_from_a_server_that_uses_it(tmp_path: Path) -
         )
         assert path.is_socket()
         service.kill()
-    # What a server left that was killed is in nobody's way; another file is.
+    # The socket of a server that was killed is replaced; any other file is not.
     with serving("--uds", str(path)) as service:
         path.unlink()
         path.write_text("mine")

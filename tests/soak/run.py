@@ -21,10 +21,10 @@ Verdict = Literal["right", "wrong", "lost", "cancelled"]
 
 SLOTS = 8
 CANCELLED = 0.08
-# A request without an answer by then, however often it was sent, is lost.
+# A request that has no answer by then counts as lost, however often it was sent.
 PATIENCE_S = 60.0
 KILLED = "exited with -9"
-# Processes that were just started grow for a while: a shorter run tells nothing of a leak.
+# New processes grow for a while: a shorter run says nothing about leaks.
 JUDGED_FROM_S = 300.0
 
 

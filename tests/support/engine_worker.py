@@ -4,7 +4,7 @@ python -m tests.support.engine_worker NAME PORT [MODEL …]
 
 With models it lists them, and refuses requests for others, as vLLM does. Every request is echoed,
 so that a test sees what reached it. A body's member `mode` asks for a fault, and `seconds` for a slow
-response. MMHASH_PLUGIN names what the plugin would do in it.
+response. MMHASH_PLUGIN names the features that it claims of the plugin.
 """
 
 import asyncio
@@ -149,7 +149,7 @@ async def _read(receive: Receive) -> bytes:
 
 if __name__ == "__main__":
     _, name, port, *models = sys.argv
-    # A body as large as an image; a connection that idles is closed as by a real engine.
+    # As real engines do, it closes idle connections after 5 s.
     uvicorn.run(
         Engine(name, models), port=int(port), log_level="warning", ws="none", timeout_keep_alive=5
     )

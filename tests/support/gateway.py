@@ -1,4 +1,4 @@
-"""Real processes for tests of the gateway: small engines, and `mmhash gateway` before them."""
+"""Real processes for tests of the gateway: small engines, and `mmhash gateway` in front of them."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from tests.support.service import FEW, TIMEOUT_S, Service, serving
 
 COMMAND = (sys.executable, "-m", "mmhash", "gateway", *FEW)
 
-# A worker that ended is noticed within a second; a slow one on a busy machine is healthy.
+# A crash is noticed within a second, but a slow worker on a busy machine stays healthy.
 QUICK = {
     "gateway.health_interval_s": "0.1",
     "gateway.health_timeout_s": "20",

@@ -37,7 +37,7 @@ class Server(NamedTuple):
 def start_decoders_late(app: FastAPI) -> None:
     """Let an application start its decoders before the first image or readiness probe.
 
-    Most tests need none; starting two takes 0.5 s of CPU.
+    Most tests need none.
     """
     resources = getattr(app.state, "resources", None)
 
@@ -66,7 +66,7 @@ def running(app: FastAPI, uds: Path | None = None) -> Iterator[Server]:
             while not server.started and thread.is_alive():
                 time.sleep(0.001)
             url = "http://{}:{}".format(*address)
-            # Without `verify`, because loading the authorities takes 44 ms of CPU.
+            # Without `verify`: loading the authorities takes CPU, and nothing here uses TLS.
             transport = httpx.HTTPTransport(verify=False, uds=None if uds is None else str(uds))
             with httpx.Client(base_url=url, timeout=60, transport=transport) as client:
                 yield Server(client, address, server)

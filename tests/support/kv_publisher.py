@@ -58,7 +58,7 @@ NO_BATCHES: list[Any] = [
     [1.0, [stored(1) | {"block_hashes": [True]}], None],
     [1.0, [stored(1) | {"block_size": "2"}], None],
 ]
-"""What each parser of batches refuses."""
+"""Values that are not batches of events."""
 
 
 class Publisher:
@@ -106,7 +106,7 @@ class Publisher:
         self.send(msgspec.msgpack.encode([time, list(events), self.rank]), is_lost=is_lost)
 
     def send(self, payload: bytes, *, is_lost: bool = False) -> None:
-        """Publish one batch, or anything else in its place."""
+        """Publish a batch, or other bytes instead of one."""
         with self._lock:
             number, self.number = self.number, self.number + 1
             if not is_lost:
@@ -114,7 +114,7 @@ class Publisher:
             self._buffer.append((number, payload))
 
     def send_frames(self, frames: Iterable[bytes]) -> None:
-        """Send a message that is no batch."""
+        """Send a message of any frames."""
         with self._lock:
             self._pub.send_multipart(list(frames))
 

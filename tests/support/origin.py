@@ -1,4 +1,4 @@
-"""A host that a service under test fetches URLs from."""
+"""A web host from which a service under test fetches URLs."""
 
 import socket
 import ssl
@@ -10,7 +10,7 @@ Answer = bytes | Callable[[socket.socket], None]
 
 
 class Origin:
-    """A host that others fetch from: it answers a path with the bytes, or the acts, of a test."""
+    """A host that answers each path with the bytes, or the function, that a test gives it."""
 
     def __init__(
         self, address: str = "127.0.0.1", tls: ssl.SSLContext | None = None, *, port: int = 0
@@ -19,7 +19,7 @@ class Origin:
         self._listener = socket.create_server((address, port))
         self.port = self._listener.getsockname()[1]
         self.answers: dict[str, Answer] = {}
-        # The heads of the requests, and how many connections they came by.
+        # The heads of the requests, and the number of connections.
         self.heads: list[str] = []
         self.connections = 0
         self._open: list[socket.socket] = []
@@ -33,7 +33,7 @@ class Origin:
         return "\r\n".join(lines).encode("latin-1") + body
 
     def close(self) -> None:
-        """Hang up on everybody."""
+        """Close all connections."""
         self._listener.shutdown(socket.SHUT_RDWR)
         self._threads[0].join()
         self._listener.close()

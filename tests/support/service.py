@@ -18,7 +18,7 @@ import httpx
 # A busy machine is not a failure.
 TIMEOUT_S = 120
 
-# A free port, and few decoders: each takes 0.3 s of CPU to start. Later arguments can name others.
+# A free port, and one decoder, because each takes CPU to start. Later arguments override these.
 FEW = ("--port", "0", "--set", "decoders=1")
 COMMAND = (sys.executable, "-m", "mmhash", "serve", *FEW)
 
@@ -139,7 +139,7 @@ class Service:
 
     def new_client(self, **options: Any) -> httpx.Client:
         """Return a client of it, which the caller closes."""
-        # Without `verify`, because loading the authorities takes 44 ms of CPU.
+        # Without `verify`: loading the authorities takes CPU, and nothing here uses TLS.
         path = None if self.socket_path is None else str(self.socket_path)
         transport = httpx.HTTPTransport(uds=path, verify=False)
         return httpx.Client(base_url=self.url, transport=transport, timeout=TIMEOUT_S, **options)
@@ -155,7 +155,7 @@ class Service:
             return read_all(connection)
 
     def begin_request(self) -> socket.socket:
-        """Send half of the body of a request that a process has accepted."""
+        """Return a connection with a request that a process has accepted, and half of its body."""
         connection = self.connect()
         connection.sendall(BEGIN)
         assert connection.recv(1000).startswith(b"HTTP/1.1 100 ")
@@ -163,12 +163,12 @@ class Service:
         return connection
 
     def stop(self) -> str:
-        """Stop it as an operator does, and return its log."""
+        """Stop the service as an operator does, and return its log."""
         self.process.send_signal(signal.SIGTERM)
         return self.wait()
 
     def wait(self) -> str:
-        """Wait until it ends, which must be in good order, and return its log."""
+        """Wait until the service has ended without an error, and return its log."""
         status = self.process.wait(TIMEOUT_S)
         self.log.join()
         assert status == 0, self.log.text
@@ -184,7 +184,7 @@ class Service:
 
 @contextmanager
 def serving(*arguments: str, **options: Any) -> Iterator[Service]:
-    """Run a service that listens; at the end it must stop in good order."""
+    """Run a service that listens; at the end it must stop without an error."""
     service = Service(*arguments, **options)
     try:
         service.wait_until_listening()
@@ -196,7 +196,7 @@ def serving(*arguments: str, **options: Any) -> Iterator[Service]:
 
 
 def handles_signals(pid: int) -> bool:
-    """Return True if a process has a handler for SIGTERM, as a server process that has started."""
+    """Return True if a process has a handler for SIGTERM: server processes have one once they run."""
     status = Path(f"/proc/{pid}/status").read_text()
     caught = int(status.partition("SigCgt:")[2].split()[0], 16)
     return bool(caught >> (signal.SIGTERM - 1) & 1)

@@ -1,4 +1,4 @@
-"""The calls beside `POST /hash` answer what the library does."""
+"""The calls other than `POST /hash` return what the library does."""
 
 from base64 import b64encode
 from typing import Any

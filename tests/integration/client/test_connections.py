@@ -1,4 +1,4 @@
-"""Unix sockets, API keys, closed clients, event loops, and arguments that are refused before they are sent."""
+"""Unix sockets, API keys, closed clients, event loops, and arguments that the client refuses to send."""
 
 import asyncio
 from pathlib import Path
@@ -17,7 +17,7 @@ KEY = "a key with ü"
 
 @pytest.fixture(scope="module")
 def socket_path(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A service at a Unix socket, which asks for a key."""
+    """A service on a Unix socket that requires an API key."""
     path = tmp_path_factory.mktemp("client") / "s"
     digests = [blake3(KEY.encode()).hexdigest()]
     with serving("--uds", str(path), settings={"api_key_digests": digests}) as service:
@@ -27,7 +27,7 @@ def socket_path(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield path
 
 
-def test_it_asks_at_a_unix_socket_with_its_key(
+def test_a_unix_socket_is_asked_with_the_key_and_without_a_proxy(
     connect: Any, socket_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
@@ -56,7 +56,7 @@ def test_one_client_for_one_event_loop(url: str) -> None:
     loop.close()
 
 
-def test_arguments_that_are_none_of_theirs_are_refused_here(connect: Any, url: str) -> None:
+def test_wrong_arguments_are_refused_by_the_client(connect: Any, url: str) -> None:
     with connect(url) as client:
         calls: list[Any] = [
             lambda: client.hash(b"x", algorithm="md5"),

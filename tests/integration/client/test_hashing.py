@@ -1,4 +1,4 @@
-"""Whatever is hashed by the service has the key that it has here, whichever way it goes there."""
+"""The service returns the library's keys, whichever way an item is sent."""
 
 import asyncio
 import gc
@@ -70,7 +70,7 @@ def either(request: pytest.FixtureRequest, url: str, local: Service) -> dict[str
 
 
 @pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
-def test_each_kind_of_item_has_the_key_that_it_has_here(
+def test_each_kind_of_item_has_the_librarys_key(
     connect: Any, either: dict[str, Any], algorithm: str
 ) -> None:
     keys = [mmhash.key(item, algorithm=algorithm) for item in ITEMS]
@@ -102,7 +102,7 @@ def test_the_file_of_an_image_by_its_pixels(connect: Any, url: str) -> None:
     assert by_bytes.key == mmhash.key(file)
 
 
-def test_a_tenant_has_keys_of_his_own(connect: Any, url: str) -> None:
+def test_a_tenant_has_keys_of_its_own(connect: Any, url: str) -> None:
     with connect(url, tenant="acme") as client:
         found = client.hash([b"abc", NOISE])
     assert [item.key for item in found] == mmhash.keys([b"abc", NOISE], tenant=b"\x11" * 32)
@@ -114,7 +114,7 @@ def test_a_tenant_has_keys_of_his_own(connect: Any, url: str) -> None:
     assert caught.value.type == "urn:mmhash:problem:unknown-tenant"
 
 
-def test_what_is_long_is_not_sent_where_it_is_read_in_place(connect: Any, local: Service) -> None:
+def test_long_items_are_read_in_place_and_not_sent(connect: Any, local: Service) -> None:
     before = received(local)
     with connect(**address(local)) as client:
         for _ in range(3):
@@ -156,7 +156,7 @@ def test_without_room_it_is_sent(
 
 def test_nothing_stays_in_shared_memory(connect: Any, local: Service) -> None:
     mine = f"mmhash-{os.getpid()}-*"
-    gc.collect()  # what other tests have left must not be removed meanwhile
+    gc.collect()  # now, so that nothing that other tests left is removed below
     before = set(DIRECTORY.glob(mine))
     with connect(**address(local)) as client:
         client.hash(NOISE)
@@ -180,7 +180,7 @@ def test_a_call_that_is_cancelled_leaves_nothing_there(local: Service) -> None:
             for turn in range(20):
                 await cancel_after(turn / 2000, client)
             ledger = client._shared.pool()._ledger
-            while ledger.leases:  # a thread that is laying down is not cancelled
+            while ledger.leases:  # a thread that copies is not cancelled
                 await asyncio.sleep(0.01)
                 ledger.collect()
 

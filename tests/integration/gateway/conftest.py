@@ -1,4 +1,4 @@
-"""Two small engines and a gateway before them, for the tests that break neither."""
+"""Two small engines and a gateway in front, for tests that leave them running."""
 
 from collections.abc import Iterator
 

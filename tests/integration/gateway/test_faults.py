@@ -1,4 +1,4 @@
-"""Workers that end, hang, start late or lie: no request is lost that another one can answer."""
+"""Workers that crash, hang, start late or lie. No request is lost that another worker can answer."""
 
 import json
 import signal
@@ -44,7 +44,7 @@ def fleet_of(
 def test_a_worker_is_killed_and_restarted() -> None:
     with fleet_of(2) as (started, _, client):
         started[0].kill()
-        # Idle connections to it are closed, and it is still healthy: nothing may be lost.
+        # Its idle connections are closed, but the gateway still calls it healthy.
         names = {client.post(PATH, json=CHAT).json()["worker"] for _ in range(10)}
         assert names == {"w1"}
         wait_until(lambda: healthy(client) == [False, True])
@@ -66,7 +66,7 @@ def test_a_worker_that_ends_before_its_response_is_replaced_once() -> None:
 
 
 def test_a_prompt_is_load_until_its_first_token() -> None:
-    """vLLM sends the head of a stream at once, so that its queue was taken for empty."""
+    """vLLM sends the head of a stream at once, while the prompt is still in its queue."""
     with fleet_of(1) as ((engine,), _, client), ThreadPoolExecutor(1) as pool:
         chat = CHAT | {"stream": True, "mode": "hang-before-token"}
         answer = pool.submit(client.post, PATH, json=chat)
@@ -104,14 +104,14 @@ def test_all_workers_are_down() -> None:
     with fleet_of(2) as (started, _, client):
         for one in started:
             one.kill()
-        # A request whose connection ends meanwhile is a 502: it may be what ended the workers.
+        # Until then a request gets a 502 if its connection ends: it may be what crashed the worker.
         wait_until(lambda: client.get("/ready").status_code == 503)
         answer = client.post(PATH, json=CHAT)
         assert (answer.status_code, answer.json()["title"]) == (503, "No workers")
         assert int(answer.headers["retry-after"]) > 0
         assert client.get("/live").status_code == 200
         started[1].start()
-        # Not probed yet, perhaps: a worker that answers is found nevertheless.
+        # The gateway finds the worker even before its next probe.
         assert client.post(PATH, json=CHAT).json()["worker"] == "w1"
         wait_until(lambda: client.get("/ready").status_code == 200)
 
@@ -159,7 +159,7 @@ def test_a_response_without_a_length_ends_with_its_connection() -> None:
     [(b"304 Not Modified", b"Content-Length: 100\r\n"), (b"204 No Content", b"")],
 )
 def test_a_response_without_a_body_leaves_the_connection_open(status: bytes, length: bytes) -> None:
-    """The length of a 304 is that of the content which the client has already."""
+    """A 304 has the length of the content that the client already has."""
     with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as stack:
 
         def serve(connection: socket.socket) -> None:
@@ -229,7 +229,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:;base64,YWJj"}}
 def test_the_fleet_changes_while_a_request_waits(
     before: list[str], after: list[str], tmp_path: Path
 ) -> None:
-    """The request got a 500, or none of the workers that had joined."""
+    """The request must get neither a 500 nor a worker that has left."""
     file = tmp_path / "workers"
     with engines(4) as started, ExitStack() as stack:
         urls = {one.name: one.url for one in started}
@@ -253,7 +253,7 @@ def test_the_fleet_changes_while_a_request_waits(
         answer = waiting.result().json()
         assert answer["worker"] in {spec[:2] for spec in after}
         sent = json.loads(answer["body"])["messages"][0]["content"][0]
-        assert sent["uuid"] == vllm.uuid(mmhash.key(b"abc"))  # as its spec now has it
+        assert sent["uuid"] == vllm.uuid(mmhash.key(b"abc"))  # as the new spec says
 
 
 def test_a_draining_gateway_finishes_its_streams() -> None:
@@ -288,7 +288,7 @@ def test_a_request_that_outlives_the_grace_period_is_refused_by_name(workers: in
 
 
 def test_a_body_counts_until_the_worker_has_read_it() -> None:
-    """A body once counted until the response began, which may be before the worker reads it."""
+    """A response may begin before the worker has read the body."""
     length = 20 << 20
     head = b"POST /v1/files HTTP/1.1\r\nHost: g\r\nContent-Type: a/b\r\nContent-Length: %d\r\n\r\n"
     is_over = Event()

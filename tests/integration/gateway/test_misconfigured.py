@@ -1,4 +1,4 @@
-"""Workers with a wrong member: no request fails, and each is named to the operator.
+"""Workers with a wrong option: no request fails, and the operator is told which worker and option.
 
 With Prometheus on the PATH, the alerts of deploy/ fire too.
 """

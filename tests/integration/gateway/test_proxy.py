@@ -1,4 +1,4 @@
-"""The gateway passes all of a request: methods, paths, headers, bodies and streams, as they were sent."""
+"""The gateway forwards requests and streams as they were sent: methods, paths, headers and bodies."""
 
 import json
 import socket
@@ -144,7 +144,7 @@ def test_a_disconnect_reaches_the_worker(gateway: Service, fleet: list[EnginePro
 
     with gateway.new_client() as client:
         wait_until_idle(client)
-        wait_until(lambda: aborted() == hanging())  # those of other tests
+        wait_until(lambda: aborted() == hanging())  # the requests of other tests
         before = aborted(), hanging(), count(client, "mmhash_gateway_disconnects_total")
     for body in ({"mode": "hang"}, {"mode": "hang-in-stream", "stream": True}):
         text = json.dumps(body).encode()
@@ -194,7 +194,9 @@ def test_a_client_that_ends_only_its_own_side_gets_the_response(
         connection.sendall(head % len(text) + text)
         connection.shutdown(socket.SHUT_WR)
         received = answer.read()
-    while received.startswith(b"HTTP/1.1 100 "):  # by these the gateway sees who has left
+    while received.startswith(
+        b"HTTP/1.1 100 "
+    ):  # the gateway sends them to notice a client that has left
         received = received.partition(b"\r\n\r\n")[2]
     assert received.startswith(b"HTTP/1.1 200 ")
     assert len(received) > length
@@ -209,7 +211,7 @@ def test_half_a_request_has_no_response(gateway: Service, sent: bytes) -> None:
 
 
 def test_a_client_of_http_1_0_gets_no_chunks(gateway: Service) -> None:
-    """HTTP/1.0 has no chunks: the client would take their lengths for content."""
+    """HTTP/1.0 has no chunks: the client would read their lengths as content."""
 
     def ask(request: bytes) -> tuple[bytes, bytes]:
         with gateway.connect() as connection:

@@ -1,4 +1,4 @@
-"""Requests go to the worker that has their prefix cached, by real KV events."""
+"""Requests go to the worker that has their prefix cached, as real KV events say."""
 
 import base64
 import io
@@ -84,7 +84,7 @@ def fleet_of(
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[list[EngineProcess]]:
-    """Two small engines, which the gateways of all tests have as their workers."""
+    """Two small engines, the workers of all gateways here."""
     with engines(2) as started:
         yield started
 
@@ -134,7 +134,7 @@ def test_a_text_goes_to_the_worker_that_has_it(fleet: Fleet, model: Model) -> No
 def test_a_worker_of_another_release_is_named(
     workers: list[EngineProcess], folder: Path, model: Model
 ) -> None:
-    """A wrong release loses every cache hit, and fails no request."""
+    """With a wrong release every lookup misses, and no request fails."""
     with fleet_of(workers[:1], folder, engine="vllm@0.30.0") as fleet:
         request = chat("a prompt of some blocks ")
         assert fleet.states()[0]["names"] == "unknown"
@@ -185,7 +185,7 @@ def test_an_image_goes_to_the_worker_that_has_it(fleet: Fleet, model: Model) -> 
         answer = fleet.client.post(PATH, json=request)
         assert answer.json()["worker"] == f"w{number}"
         sent = json.loads(answer.json()["body"])
-        assert sent == plan.request  # with the hash by which the engine names the same blocks
+        assert sent == plan.request  # with the hash from which the engine computes the same names
         assert sent["messages"][0]["content"][0]["uuid"]
     assert fleet.matched(chat("describe it ", picture("green"))) == [0, 0]
     assert count(fleet.client, "mmhash_gateway_tokens_total", cached="yes") > 0
@@ -323,7 +323,7 @@ def test_blocks_are_expected_while_a_request_runs(fleet: Fleet) -> None:
 def test_an_image_whose_blocks_have_no_names_stays_with_its_worker(
     workers: list[EngineProcess], folder: Path
 ) -> None:
-    """SGLang names no block behind an image of a chat, so its events cannot show it."""
+    """SGLang publishes no names that mmhash knows behind an image of a chat."""
     with fleet_of(workers, folder, engine="sglang@0.5.23") as fleet:
         urls = {one.name: one.url for one in fleet.engines}
         for color in ("red", "blue", "green", "white"):

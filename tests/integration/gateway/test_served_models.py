@@ -57,7 +57,7 @@ def test_a_worker_of_another_model_gets_no_requests_for_this_one() -> None:
             long = json.dumps(chat(padding="x" * (1 << 20), model="tiny"))
             answers = [client.post(PATH, content=long).json() for _ in range(4)]
             assert {one["worker"] for one in answers} == {"first", "second"}
-            # Those that name no model, or one that none of them lists: SGLang answers both.
+            # A request may name no model, or one that no worker lists: SGLang answers both.
             assert names(client, "/generate") == {"first", "second"}
             answer = client.post(PATH, json=chat(model="alias"))
             assert answer.status_code == 404

@@ -11,7 +11,7 @@ from tests.support import memo
 from tests.support.redis import BINARY, NEEDED, RedisServer
 from tests.support.service import COMMAND, Service, serving
 
-# It waits longer for the store: on a busy machine, a hit would now and then be a miss.
+# A service that waits longer for its store: on a busy machine some hits would become misses.
 PATIENT_COMMAND = (COMMAND[0], "-m", "tests.support.patient_service", *COMMAND[3:])
 
 

@@ -1,4 +1,4 @@
-"""The memo in a real Redis: shared by replicas, and no failed call whatever becomes of it."""
+"""The memo in a real Redis, which replicas share."""
 
 import time
 from collections.abc import Callable
@@ -14,7 +14,7 @@ Serve = Callable[..., httpx.Client]
 
 
 def until_stored(admin: Any) -> bytes:
-    """Return the name of the only entry, once it is there: it is stored after the answer."""
+    """Return the name of the only entry; the service stores it after the response."""
     while not (names := admin.keys("*")):
         time.sleep(0.01)
     (name,) = names

@@ -1,4 +1,4 @@
-"""Two small engines, a picker for them, and a real Envoy before them."""
+"""Two small engines, a picker for them, and a real Envoy in front."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,7 +41,7 @@ def client(
     picker: Picker,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[httpx.Client]:
-    """Return a client of an Envoy that sends whole bodies to the picker, in each of the two ways."""
+    """Return a client of an Envoy that sends whole bodies to the picker, in either of two modes."""
     chosen = Configuration(endpoints, picker.endpoint)
     chosen.show_metadata()
     chosen.body_mode(request.param)

@@ -1,4 +1,4 @@
-"""Pickers and workers that end, hang or disagree with Envoy: no request is lost that a worker could answer."""
+"""Pickers and workers that crash, hang or disagree with Envoy. No request is lost that a worker can answer."""
 
 import asyncio
 import itertools
