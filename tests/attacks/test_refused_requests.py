@@ -83,6 +83,6 @@ def test_a_request_that_a_client_leaves_before_its_answer_is_not_known(
     client: httpx.Client,
 ) -> None:
     with pytest.raises(httpx.ReadTimeout):
-        client.post(PATH, json=chat("left", mode="hang"), timeout=1)
+        client.post(PATH, json=chat("left", mode="hang"), timeout=httpx.Timeout(60, read=1))
     wait_until(lambda: not client.get("/workers").json()["workers"][0]["requests"])
     assert expected(client, "left") == 0

@@ -176,7 +176,7 @@ def test_a_subset_limits_the_workers(
     assert {header(one, DESTINATION)[0] for one in seen} == {endpoints[1]}
 
 
-@pytest.mark.parametrize("subset", ["", [], "10.9.9.9:80", ["10.9.9.9:80"], 7, {"a": "b"}, [1]])
+@pytest.mark.parametrize("subset", ["", ["10.9.9.9:80"], 7, [1]])
 def test_a_subset_that_is_empty_or_matches_nothing_is_answered_with_503(
     configuration: Configuration, tmp_path: Path, subset: Any
 ) -> None:
