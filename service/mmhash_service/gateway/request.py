@@ -123,14 +123,13 @@ def _read(
 ) -> RoutedRequest:
     try:
         check_form(short.whole, content_type)
-        # The base64 of a data: URL cannot hide the name or value of a member to remove.
-        pieces = strip_unverified_hashes(
+        stripped = strip_unverified_hashes(
             short.text, lambda _tags: frozenset(), refuse=False, path=path
         )
     except RequestRefusedError as refused:
         raise Problem(str(refused), reason=refused.reason) from refused
-    if pieces is not None:
-        short = ShortText(short.restore(b"".join(pieces)))
+    if stripped is not None:
+        short = ShortText(short.restore(stripped))
     if not is_prompt:
         return RoutedRequest(short.whole, is_light=light)
     try:

@@ -2,30 +2,27 @@
 
 The engine parses the body again, perhaps with another parser. So nothing is cut from the text: the
 forwarded body is encoded from what was parsed here. A body that two parsers might read differently
-is refused. Numbers keep their spelling. A body from which nothing is removed is forwarded
+is refused. Fractions keep their spelling. A body from which nothing is removed is forwarded
 unchanged.
 """
 
 import json
 import re
-from collections.abc import Callable, Container
+import time
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 from msgspec import Raw
 from msgspec.json import Decoder, Encoder
 
 from mmhash.engines.caller_fields import FEATURE_FORMATS, KINDS, MEDIA
-from mmhash.requests import PATHS
+from mmhash.requests import PATHS, ShortText
 from mmhash.requests.raw_json import PARSE_ERRORS
 from mmhash.tags import TAGS_MEMBER
-from mmhash_service.guard.body_text import may_have, put_back, set_aside
 from mmhash_service.limits.text import MAX_DEPTH, has_many_values
 
 MAX_TAGS = 1000
 
-# A body without any of these names has nothing to remove.
-_NAMES = frozenset(name.encode() for name in (TAGS_MEMBER, *KINDS))
-_PEERS = frozenset(name.encode() for name, kind in KINDS.items() if kind in {"peer", "peers"})
 _LOOKED_AT = frozenset(KINDS)
 _CONTAINERS = frozenset({dict, list})
 
@@ -38,6 +35,42 @@ _SMALL = 32 << 10
 _CHARSET = re.compile(r";\s*charset\s*=\s*(\"?)(utf-?8|us-ascii)\1\s*(;|$)")
 
 
+class RequestRefusedError(Exception):
+    """The body must not be forwarded: the name of the problem, and the reason for the caller."""
+
+    def __init__(self, problem: str, reason: str | None = None) -> None:
+        super().__init__(problem)
+        self.reason = reason
+
+
+def _any_of(names: Iterable[str]) -> re.Pattern[bytes]:
+    """Return an expression for any of these names in quotes, or for a name with escapes."""
+    # \u005f to \u007a are the underscore and the small letters.
+    return re.compile(rb'"(?:%b)"|\\u00[5-7]' % "|".join(names).encode())
+
+
+# A body without any of these names has nothing to remove.
+_NAMES = _any_of([TAGS_MEMBER, *KINDS])
+_PEER_NAMES = sorted(name for name, kind in KINDS.items() if kind in {"peer", "peers"})
+_PEERS = _any_of(_PEER_NAMES)
+
+# How many bytes are searched at a time, and the length of the longest name if all is escaped.
+_STEP = 64 << 10
+_LONGEST = 6 * max(map(len, KINDS)) + len('""')
+
+
+def _may_have(body: bytes, names: re.Pattern[bytes]) -> bool:
+    """Return True if one of the names may be in the body, perhaps with escapes."""
+    for start in range(0, len(body), _STEP):
+        if start % (16 * _STEP) == 0:
+            time.sleep(0)  # lets the event loop have the GIL at once
+        end = start + _STEP + _LONGEST
+        # The base64 of an image has no quotes: finding none is much faster than searching.
+        if body.find(b'"', start, end) >= 0 and names.search(body, start, end):
+            return True
+    return False
+
+
 def _keep_spelling(number: str) -> Raw:
     # A Python function instead of the class itself: between calls the event loop may get the GIL.
     return Raw(number)
@@ -47,14 +80,6 @@ _DECODER = Decoder(float_hook=_keep_spelling)
 _ENCODER = Encoder()
 
 
-class RequestRefusedError(Exception):
-    """The body must not be forwarded: the name of the problem, and the reason for the caller."""
-
-    def __init__(self, problem: str, reason: str | None = None) -> None:
-        super().__init__(problem)
-        self.reason = reason
-
-
 def strip_unverified_hashes(
     body: bytes,
     hashes_of_tags: Callable[[list[Any]], Container[str]],
@@ -62,8 +87,8 @@ def strip_unverified_hashes(
     refuse: bool,
     allow_peers: bool = False,
     path: str | None = None,
-) -> list[bytes] | None:
-    """Return the body to forward, in pieces, or None to forward it unchanged.
+) -> bytes | None:
+    """Return the body to forward, or None to forward it unchanged.
 
     The input of a tool's call stays as it is in a request for the path of Messages: engines read
     nothing in it, and make it a text.
@@ -75,14 +100,15 @@ def strip_unverified_hashes(
     if json.detect_encoding(body) != "utf-8":  # Python's parser accepts UTF-16 and UTF-32 too
         raise RequestRefusedError("invalid-json")
     is_small = len(body) <= _SMALL
-    if not is_small and not may_have(body, _NAMES):
+    if not is_small and not _may_have(body, _NAMES):
         return None
     if has_many_values(body):
         raise RequestRefusedError("body-too-large")
 
+    # The base64 of an image cannot hide the name or value of a member.
+    short = ShortText(body)
     try:
-        text, words = set_aside(body)
-        request = _DECODER.decode(text)
+        request = _DECODER.decode(short.text)
         tags = _pop_tags(request)
         problems = _remove(
             request,
@@ -91,19 +117,20 @@ def strip_unverified_hashes(
             is_messages=PATHS.get(path or "") == "messages",
         )
     except PARSE_ERRORS:
-        if is_small and not may_have(body, _NAMES):
+        if is_small and not _may_have(body, _NAMES):
             return None  # the engine refuses it too
         raise RequestRefusedError("invalid-json") from None
     if problems and refuse:
-        raise RequestRefusedError(min(problems))
+        problem = min(problems)
+        raise RequestRefusedError(problem, f"the request has {problems[problem]}")
 
     encoded = _ENCODER.encode(request)
     if not problems and tags is None:
-        if not _has_twins(text, encoded):
+        if not _has_twins(short.text, encoded):
             return None
-        if is_small and not may_have(body, _NAMES):
+        if is_small and not _may_have(body, _NAMES):
             return None  # its twins do not have names that concern the guard
-    return put_back(encoded, words)
+    return short.restore(encoded)
 
 
 def _pop_tags(request: Any) -> list[Any] | None:
@@ -131,8 +158,8 @@ def check_form(body: bytes, content_type: str) -> None:
     charsets = content_type.count("charset")
     if charsets > 1 or (charsets == 1 and _CHARSET.search(content_type) is None):
         raise RequestRefusedError("unsupported-encoding")
-    if may_have(body, _PEERS):
-        names = [name.decode() for name in sorted(_PEERS) if b'"%b"' % name in body]
+    if _may_have(body, _PEERS):
+        names = [name for name in _PEER_NAMES if f'"{name}"'.encode() in body]
         named = " and ".join(names) or "an escaped name"
         reason = f"the form has {named}: leave it out, or send JSON as application/json"
         raise RequestRefusedError("named-peer", reason)
@@ -149,9 +176,9 @@ def _has_twins(text: bytes, encoded: bytes) -> bool:
 
 def _remove(
     request: Any, allowed: Container[str], *, allow_peers: bool, is_messages: bool
-) -> set[str]:
-    """Delete the members that must not be forwarded, and return the problems they cause."""
-    problems: set[str] = set()
+) -> dict[str, str]:
+    """Delete the members that must not be forwarded; return each problem and a member's name."""
+    problems: dict[str, str] = {}
     level = [(request, False)]  # each value, and whether it is within media objects
     depth = 0
     while level:
@@ -171,7 +198,7 @@ def _remove(
                         # Remove all of several hashes: without one, the rest would belong to other
                         # items.
                         del value[name]
-                        problems.add(problem)
+                        problems[problem] = name
             is_call = is_messages and value.get("type") == "tool_use"
             for name, one in value.items():
                 if type(one) in _CONTAINERS and not (is_call and name == "input"):

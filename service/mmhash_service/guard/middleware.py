@@ -77,12 +77,16 @@ _PROBLEMS = {
         ),
     ),
 }
-_ANSWERS = {
-    name: JSONResponse(
-        problem.document(name), problem.status, media_type="application/problem+json"
+
+
+def _answer(refused: RequestRefusedError) -> JSONResponse:
+    name = str(refused)
+    problem = _PROBLEMS[name]
+    return JSONResponse(
+        problem.document(name, refused.reason),
+        problem.status,
+        media_type="application/problem+json",
     )
-    for name, problem in _PROBLEMS.items()
-}
 
 
 class Guard:
@@ -112,7 +116,7 @@ class Guard:
             # Nothing here keeps the body while the app responds, which may take minutes.
             scope, receive = await self._guard(scope, receive)
         except RequestRefusedError as refused:
-            await _ANSWERS[str(refused)](scope, receive, send)
+            await _answer(refused)(scope, receive, send)
         except ClientDisconnect:
             return  # the client has disconnected
         else:
@@ -120,30 +124,26 @@ class Guard:
 
     async def _guard(self, scope: Scope, receive: Receive) -> tuple[Scope, Receive]:
         """Return the request to forward."""
-        if repeated_header(scope["headers"]) is not None:
-            raise RequestRefusedError("duplicate-header")
+        if (repeated := repeated_header(scope["headers"])) is not None:
+            raise RequestRefusedError("duplicate-header", f"{repeated} is there twice")
         scope = self._without_peer_headers(scope)
         messages = await self._read(receive)
         pieces = [message.get("body", b"") for message in messages]
         forwarded = await self._inspect(pieces, Headers(scope=scope), scope["path"])
-        if forwarded is None:
-            return scope, _replay_then_receive(messages, receive)
-        messages = [
-            {"type": "http.request", "body": piece, "more_body": number < len(forwarded)}
-            for number, piece in enumerate(forwarded, 1)
-        ]
-        scope = _with_length(scope, sum(map(len, forwarded)))
+        if forwarded is not None:
+            scope = _with_length(scope, len(forwarded))
+            messages = [{"type": "http.request", "body": forwarded, "more_body": False}]
         return scope, _replay_then_receive(messages, receive)
 
     def _without_peer_headers(self, scope: Scope) -> Scope:
         """Return the scope without headers that name a peer, or refuse the request."""
         headers = scope["headers"]
-        kept = [header for header in headers if header[0].lower() not in _PEER_HEADERS]
-        if self._settings.allow_peers or len(kept) == len(headers):
+        peers = [name.lower() for name, _ in headers if name.lower() in _PEER_HEADERS]
+        if self._settings.allow_peers or not peers:
             return scope
         if self._settings.on_untagged == "refuse":
-            raise RequestRefusedError("named-peer")
-        return {**scope, "headers": kept}
+            raise RequestRefusedError("named-peer", f"the request has {peers[0].decode()}")
+        return {**scope, "headers": [one for one in headers if one[0].lower() not in peers]}
 
     async def _read(self, receive: Receive) -> list[Message]:
         messages: list[Message] = []
@@ -159,10 +159,8 @@ class Guard:
             if not message.get("more_body", False):
                 return messages
 
-    async def _inspect(
-        self, pieces: list[bytes], headers: Headers, path: str
-    ) -> list[bytes] | None:
-        """Return the body to forward, in pieces, or None to forward it unchanged."""
+    async def _inspect(self, pieces: list[bytes], headers: Headers, path: str) -> bytes | None:
+        """Return the body to forward, or None to forward it unchanged."""
         length = sum(map(len, pieces))
         for name in COMPRESSION_HEADERS:
             if length and headers.get(name, "identity") != "identity":
@@ -183,7 +181,7 @@ class Guard:
 
     def _check(
         self, pieces: list[bytes], content_type: str, tenant: str | None, path: str
-    ) -> list[bytes] | None:
+    ) -> bytes | None:
         body = b"".join(pieces)
         allow_peers = self._settings.allow_peers
         if not allow_peers:

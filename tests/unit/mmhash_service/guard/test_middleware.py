@@ -59,6 +59,10 @@ class Seen(NamedTuple):
         assert problem["status"] == self.status
         return str(problem["type"]).removeprefix("urn:mmhash:problem:")
 
+    @property
+    def reason(self) -> str:
+        return str(json.loads(self.answer)["reason"])
+
 
 def call(
     body: bytes | list[bytes],
@@ -382,6 +386,22 @@ def test_a_body_without_hashes_goes_on_byte_for_byte(body: bytes) -> None:
         seen = call(pieces, headers, on_untagged="refuse")
         assert seen.body == body
         assert seen.headers == {"content-length": str(len(body)), "x-other": "kept"}
+
+
+def test_a_refusal_says_which_field_or_header_is_meant() -> None:
+    form = b'--b\r\nContent-Disposition: form-data; name="x"\r\n\r\n{"kv_transfer_params":1}\r\n--b--'
+    multipart = (b"content-type", b"multipart/form-data; boundary=b")
+    twice = [(b"x-mmhash-tenant", b"a")] * 2
+    peer = (b"x-override-bootstrap-host", b"10.0.0.9")
+    for seen, name in (
+        (ask(chat(part("picture-1")), on_untagged="refuse"), "uuid"),
+        (ask({"mm_hashes": ["x"]}, on_untagged="refuse"), "mm_hashes"),
+        (ask({"bootstrap_host": "10.0.0.9"}, on_untagged="refuse"), "bootstrap_host"),
+        (ask({}, peer, on_untagged="refuse"), "x-override-bootstrap-host"),
+        (ask({}, *twice), "x-mmhash-tenant"),
+        (call(form, [multipart]), "kv_transfer_params"),
+    ):
+        assert name in seen.reason
 
 
 def test_a_tool_s_schema_may_name_a_parameter_so() -> None:
