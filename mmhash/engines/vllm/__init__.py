@@ -3,8 +3,7 @@
 `version` is a release of the engine, by default the newest known.
 """
 
-from mmhash.engines.vllm.block_extras import ExtraKeys, Lora, event_extra_keys, extra_keys
-from mmhash.engines.vllm.block_items import Span
+from mmhash.engines.vllm.block_extras import ExtraKeys, Lora, Span, event_extra_keys, extra_keys
 from mmhash.engines.vllm.blocks import block_key, block_keys, event_id, none_hash
 from mmhash.engines.vllm.engine import ENGINE
 from mmhash.engines.vllm.media import (

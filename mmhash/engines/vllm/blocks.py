@@ -1,28 +1,73 @@
 """The keys of vLLM's prefix cache: a chain over whole blocks of tokens and their items."""
 
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+import pickle
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, partial
+from hashlib import sha256
 from itertools import repeat
+from typing import Any, NamedTuple
+
+from xxhash import xxh3_128
 
 from mmhash.arguments import check_bytes, check_int, check_optional_text, check_text
 from mmhash.engines import cbor, checks, engine
 from mmhash.engines.vllm.block_extras import (
     ExtraKeys,
     Lora,
+    Span,
     copied_extra_keys,
+    copied_text,
     extra_keys,
 )
-from mmhash.engines.vllm.block_hash import (
-    DEFAULT_ALGORITHM,
-    block_hash,
-    copied_text,
-)
-from mmhash.engines.vllm.block_items import Span
 from mmhash.engines.vllm.releases import LATEST, RELEASES
 from mmhash.errors import InputTypeError, InputValueError
 
+DEFAULT_ALGORITHM = "sha256"
+"""The engine's default for `--prefix-caching-hash-algo`: SHA-256 of pickles."""
+
 _DEFAULT_SEED = "vllm-none-hash"
 _MASK_64 = 2**64 - 1
+
+
+class _BlockHash(NamedTuple):
+    """The functions that serialize a value, hash the bytes, and prepare blocks of tokens."""
+
+    dumps: Callable[[Any], bytes]
+    new: Callable[[bytes], Any]
+    arrays: Callable[[Sequence[int], int], Sequence[Any]]
+    cryptographic: bool
+
+    def __call__(self, value: Any) -> bytes:
+        """Return the hash of a value."""
+        digest: bytes = self.new(self.dumps(value)).digest()
+        return digest
+
+
+def _tuples(tokens: Sequence[int], length: int) -> list[tuple[int, ...]]:
+    whole = tuple(tokens)  # slicing a list is slower
+    stops = range(length, len(whole) + 1, length)
+    return [whole[stop - length : stop] for stop in stops]
+
+
+# Pickles as the engine writes them. mmhash never loads a pickle.
+_pickled = partial(pickle.dumps, protocol=5)
+
+
+_BLOCK_HASHES = {
+    "sha256": _BlockHash(_pickled, sha256, _tuples, True),
+    "sha256_cbor": _BlockHash(cbor.dumps, sha256, cbor.int_arrays, True),
+    "xxhash": _BlockHash(_pickled, xxh3_128, _tuples, False),
+    "xxhash_cbor": _BlockHash(cbor.dumps, xxh3_128, cbor.int_arrays, False),
+}
+
+
+def _block_hash(name: str) -> _BlockHash:
+    name = check_text("block_algorithm", name)
+    if name not in _BLOCK_HASHES:
+        raise InputValueError(
+            f"unknown block_algorithm {name[:40]!r}: choose one of {', '.join(_BLOCK_HASHES)}"
+        )
+    return _BLOCK_HASHES[name]
 
 
 def block_keys(
@@ -46,7 +91,7 @@ def block_keys(
     usually hashes a prompt in one step. If it did not, pass the number of tokens at each earlier
     step as `hashed_after`: until 0.30 the steps change which items later blocks contain.
     """
-    hash_ = block_hash(block_algorithm)
+    hash_ = _block_hash(block_algorithm)
     parent = none_hash(version=version, seed=seed, block_algorithm=block_algorithm)
     tokens = checks.token_list("tokens", tokens)
     block_size = check_int("block_size", block_size, 1, checks.MAX_TOKENS)
@@ -87,7 +132,7 @@ def block_key(
         extra = copied_extra_keys(extra, version=version)
         cbor.dumps(extra)  # refuses objects that are not plain: a pickle would accept anything
     parent = parent or none_hash(version=version, seed=seed, block_algorithm=block_algorithm)
-    return block_hash(block_algorithm)((parent, tuple(checks.token_list("tokens", tokens)), extra))
+    return _block_hash(block_algorithm)((parent, tuple(checks.token_list("tokens", tokens)), extra))
 
 
 def none_hash(
@@ -101,7 +146,7 @@ def none_hash(
 @lru_cache(64)  # a plan needs the root for each request
 def _root(version: str, seed: str | None, block_algorithm: str) -> bytes:
     recipe = RELEASES.recipe(version)
-    hash_ = block_hash(block_algorithm)
+    hash_ = _block_hash(block_algorithm)
     if seed is None:
         if not (recipe.default_root and hash_.cryptographic):
             raise InputValueError(

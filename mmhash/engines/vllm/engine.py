@@ -24,10 +24,8 @@ from mmhash.engines.engine import (
     hash_field,
 )
 from mmhash.engines.options import is_empty
-from mmhash.engines.vllm.block_extras import Lora, extra_keys
-from mmhash.engines.vllm.block_hash import DEFAULT_ALGORITHM
-from mmhash.engines.vllm.block_items import Span
-from mmhash.engines.vllm.blocks import block_keys
+from mmhash.engines.vllm.block_extras import Lora, Span, extra_keys
+from mmhash.engines.vllm.blocks import DEFAULT_ALGORITHM, block_keys
 from mmhash.engines.vllm.media import SCOPES, uuid
 from mmhash.engines.vllm.releases import RELEASES, applies_orientation
 from mmhash.errors import InputValueError
