@@ -23,9 +23,7 @@ def kinds_of(fields: Iterable[CallerField]) -> dict[str, Kind]:
 
 _ALL_KINDS = kinds_of(field for engine in ENGINES for field in engine.caller_fields)
 
-KINDS: dict[str, Kind] = {
-    name: kind for name, kind in _ALL_KINDS.items() if kind not in {"header", "pass"}
-}
+KINDS: dict[str, Kind] = {name: kind for name, kind in _ALL_KINDS.items() if kind != "header"}
 """The kind of each field that the guard looks for in a body."""
 
 PEER_HEADERS = frozenset(name for name, kind in _ALL_KINDS.items() if kind == "header")

@@ -30,8 +30,8 @@ Step = tuple[str, str]
 # "hash": one hash; "hashes": many; "encoder": many, beside `mm_items`;
 # "feature": identifies features that the caller computed, inside media objects;
 # "peer": a text, number or list that names a peer or internal state; "peers": also an object;
-# "header": the same in an HTTP header; "pass": harmless, left in the request.
-Kind = Literal["hash", "hashes", "encoder", "feature", "peer", "peers", "header", "pass"]
+# "header": the same in an HTTP header.
+Kind = Literal["hash", "hashes", "encoder", "feature", "peer", "peers", "header"]
 
 
 class NoFieldError(InputValueError):

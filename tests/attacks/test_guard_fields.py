@@ -228,16 +228,13 @@ def test_an_object_as_uuid_is_a_text_to_an_engine() -> None:
         assert "uuid" not in seen
 
 
-@pytest.mark.parametrize(
-    "name",
-    sorted({name for field in FIELDS for name in field.names if field.kind == "pass"}),
-)
+@pytest.mark.parametrize("name", ["cache_salt", "extra_key", "lora_path", "request_id"])
 def test_what_only_chooses_a_namespace_passes(name: str) -> None:
     status, seen, _ = through({name: "x", "text": "a"}, on_untagged="refuse")
     assert (status, json.loads(seen)) == (200, {name: "x", "text": "a"})
 
 
 def test_no_engine_weakens_a_field_of_another() -> None:
-    mm_hashes = caller_field("mm_hashes", "pass", "all", "", "")
+    mm_hashes = caller_field("mm_hashes", "peer", "all", "", "")
     with pytest.raises(mmhash.MMHashError):
         kinds_of([*FIELDS, mm_hashes])

@@ -29,7 +29,6 @@ TREATMENTS = {
     "peer": "removed",
     "peers": "removed",
     "header": "removed",
-    "pass": "passes",
 }
 
 

@@ -231,43 +231,6 @@ _CALLER_FIELDS = (
         )
         for name in ("bootstrap_host", "bootstrap_port", "bootstrap_room", "disagg_prefill_dp_rank")
     ),
-    caller_field(
-        "cache_salt",
-        "pass",
-        "0.5.3 to 0.5.23",
-        "all routes",
-        "a namespace of pages: a caller only leaves the shared one, and needs another's salt to "
-        "enter its namespace",
-    ),
-    caller_field("extra_key", "pass", "0.5.3 to 0.5.23", "/generate, OpenAI routes", "the same"),
-    caller_field(
-        "lora_path",
-        "pass",
-        "0.4.3 to 0.5.23",
-        "/generate, OpenAI routes",
-        "an adapter by its public name; in the namespace, as it changes the output",
-    ),
-    caller_field(
-        "input_embeds, embed_overrides",
-        "pass",
-        "0.4.3 to 0.5.23",
-        "/generate, embeddings, score",
-        "embeddings in the prompt's place: not cached by token ids",
-    ),
-    caller_field(
-        "session_params, session_id, previous_response_id",
-        "pass",
-        "all",
-        "/generate, responses",
-        "an earlier request to continue: the gateway has to check whose it is",
-    ),
-    caller_field(
-        "rid, routed_dp_rank, data_parallel_rank, routing_key",
-        "pass",
-        "all",
-        "all routes",
-        "the request's own name, or a replica of the same cache: names no content",
-    ),
 )
 
 

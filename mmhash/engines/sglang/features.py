@@ -11,9 +11,8 @@ import numpy as np
 
 from mmhash.cpu import hash_bytes
 from mmhash.engines import checks
-from mmhash.engines.engine import Server
 from mmhash.engines.sglang.gpu_kernel import gpu_hash
-from mmhash.engines.sglang.releases import LATEST, RELEASES, is_rust, require
+from mmhash.engines.sglang.releases import LATEST, RELEASES, require
 from mmhash.errors import InputTypeError
 from mmhash.torch_tensor import is_tensor
 from mmhash.view import bytes_of, view_of
@@ -23,15 +22,13 @@ if TYPE_CHECKING:
 
 
 @checks.readable("the feature")
-def hash_feature(x: Any, *, version: str = LATEST, server: Server = "python") -> int:
+def hash_feature(x: Any, *, version: str = LATEST) -> int:
     """Return SGLang's hash of a feature, which depends on the device but not on shape or dtype.
 
     A feature is bytes, an array, a tensor, or a list that begins with a tensor. For a tensor on a
-    GPU, the result is the value of the engine's GPU kernel. The server in Rust does not hash
-    features: there, `x` is the encoded file (see `file_hash`).
+    GPU, the result is the value of the engine's GPU kernel. The server in Rust hashes no features
+    but files: see `file_hash`.
     """
-    if is_rust(server, version):
-        return file_hash(x, version=version)
     recipe = RELEASES.recipe(version)
     tensors = _tensors(x)
     if any(tensor.is_cuda for tensor in tensors):

@@ -47,12 +47,11 @@ def event_keys(
     tokens: Tokens,
     page_size: int,
     *,
-    extra_key: str | None = None,
     cache_salt: str | None = None,
     version: str = LATEST,
 ) -> list[str]:
     """Return the keys behind the ids in KV events: storage keys without `extra_key`."""
-    require_namespaces(extra_key, cache_salt, version)
+    _require_namespaces(None, cache_salt, version)
     seed = None
     if cache_salt is not None:
         seed = hashlib.sha256(b"sglang-cache-salt-v1\0" + cache_salt.encode()).hexdigest()
@@ -63,7 +62,7 @@ def namespace_seed(
     extra_key: str | None, cache_salt: str | None, *, version: str = LATEST
 ) -> str | None:
     """Return the seed of a chain of storage keys in hex, or None if neither argument is given."""
-    require_namespaces(extra_key, cache_salt, version)
+    _require_namespaces(extra_key, cache_salt, version)
     seed = _seed(b"sglang-cache-namespace-v1", extra_key, cache_salt)
     return seed.hex() if seed else None
 
@@ -72,19 +71,11 @@ def event_seed(
     extra_key: str | None, cache_salt: str | None, *, version: str = LATEST
 ) -> bytes | None:
     """Return the seed for `namespaced_event_id`, or None if neither argument is given."""
-    require_namespaces(extra_key, cache_salt, version)
+    _require_namespaces(extra_key, cache_salt, version)
     seed = _seed(b"sglang-kv-event-namespace-v1", extra_key, cache_salt)
     has_seeds = is_since(version, "0.5.22")
     require(has_seeds or seed is None, "namespaces of ids in events", "0.5.22", version)
     return seed
-
-
-def require_namespaces(extra_key: str | None, cache_salt: str | None, version: str) -> None:
-    """Refuse a namespace that is not text, or that the release does not support."""
-    check_optional_text("extra_key", extra_key)
-    check_optional_text("cache_salt", cache_salt)
-    namespaces = RELEASES.recipe(version).namespaces
-    require(namespaces or extra_key is cache_salt is None, "cache namespaces", "0.5.20", version)
 
 
 def event_id(page_key: str) -> int:
@@ -100,6 +91,14 @@ def namespaced_event_id(identifier: int, seed: bytes | None) -> int:
     seed = check_bytes("seed", seed)
     digest = hashlib.sha256(seed + identifier.to_bytes(8, "big", signed=True)).digest()
     return int.from_bytes(digest[:8], "big", signed=True)
+
+
+def _require_namespaces(extra_key: str | None, cache_salt: str | None, version: str) -> None:
+    """Refuse a namespace that is not text, or that the release does not support."""
+    check_optional_text("extra_key", extra_key)
+    check_optional_text("cache_salt", cache_salt)
+    namespaces = RELEASES.recipe(version).namespaces
+    require(namespaces or extra_key is cache_salt is None, "cache namespaces", "0.5.20", version)
 
 
 def _seed(tag: bytes, *parts: str | None) -> bytes | None:

@@ -172,43 +172,6 @@ _CALLER_FIELDS = (
         "the same, and Cohere's route",
         "a peer to load KV blocks from, and token ids in the prompt's place",
     ),
-    caller_field(
-        "cache_salt",
-        "pass",
-        "0.18 to 0.33",
-        "all routes",
-        "a namespace of blocks: a caller only leaves the shared one, and needs another's salt to "
-        "enter its namespace",
-    ),
-    caller_field(
-        "prompt_embeds, image_embeds, audio_embeds, video_embeds",
-        "pass",
-        "0.18 to 0.33",
-        "completions, content parts",
-        "embeddings in a prompt's or an item's place, known by their own bytes unless a `uuid` "
-        "is beside them",
-    ),
-    caller_field(
-        "kwargs_data, mm_metadata",
-        "pass",
-        "0.20 to 0.33",
-        "`features` of /inference/v1/generate",
-        "processed media: without `mm_hashes` the engine refuses them",
-    ),
-    caller_field(
-        "previous_response_id",
-        "pass",
-        "all",
-        "responses",
-        "an earlier request to continue: the gateway has to check whose it is",
-    ),
-    caller_field(
-        "request_id, data_parallel_rank",
-        "pass",
-        "all",
-        "all routes",
-        "the request's own name, or a replica of the same cache: names no content",
-    ),
 )
 
 ENGINE = Engine(

@@ -389,7 +389,9 @@ def test_a_body_without_hashes_goes_on_byte_for_byte(body: bytes) -> None:
 
 
 def test_a_refusal_says_which_field_or_header_is_meant() -> None:
-    form = b'--b\r\nContent-Disposition: form-data; name="x"\r\n\r\n{"kv_transfer_params":1}\r\n--b--'
+    form = (
+        b'--b\r\nContent-Disposition: form-data; name="x"\r\n\r\n{"kv_transfer_params":1}\r\n--b--'
+    )
     multipart = (b"content-type", b"multipart/form-data; boundary=b")
     twice = [(b"x-mmhash-tenant", b"a")] * 2
     peer = (b"x-override-bootstrap-host", b"10.0.0.9")
