@@ -12,9 +12,9 @@ from mmhash.errors import InputValueError
 from mmhash.prompts.templates import NOT_PASSED, OWN_ARGUMENTS, TemplateRenderError
 from mmhash.requests import EngineRequest, MediaPart, UnplannedError
 from mmhash.requests.members import (
-    check_ids,
-    check_text,
     completion_prompts,
+    expect_ids,
+    expect_text,
     read_object,
     read_switch,
     read_template_kwargs,
@@ -68,7 +68,7 @@ def prompts(planner: "Planner") -> list[list[int]]:
             raise UnplannedError(
                 "no plan for media together with both text and input_ids: send one of the two"
             )
-        return [check_ids("input_ids", ids)]
+        return [expect_ids("input_ids", ids)]
     return [_of_chat(planner)]
 
 
@@ -204,7 +204,7 @@ def _with_system_first(
         if not isinstance(parts, Sequence):
             raise InputValueError("the content of a message must be a text or a list of parts")
         held = [part["text"] for part in parts if isinstance(part, dict) and "text" in part]
-        found = [check_text("the text of a content part", text) for text in held]
+        found = [expect_text("the text of a content part", text) for text in held]
         if form == "messages" and not (leading and number == 0):
             found = [text.strip() for text in found if text.strip()]
             found = ["\n".join(found)] if found else []

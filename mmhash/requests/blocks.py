@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mmhash.errors import InputValueError
-from mmhash.requests.members import check_text
+from mmhash.requests.members import expect_text
 
 AddImage = Callable[[Any], dict[str, Any]]
 """Add the image of a source, and return the image's part of the chat."""
@@ -32,7 +32,7 @@ def messages_of(members: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def text_of(value: Any) -> str:
     """Return the value if it is a text. Raise if it is not."""
-    return check_text("the text of a block", value)
+    return expect_text("the text of a block", value)
 
 
 def call_of(block: Mapping[str, Any]) -> dict[str, Any]:

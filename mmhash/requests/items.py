@@ -6,7 +6,7 @@ from typing import Any
 
 from mmhash.errors import InputValueError
 from mmhash.json_pointer import Path
-from mmhash.requests.members import check_text
+from mmhash.requests.members import expect_text
 
 ReadPart = Callable[[dict[str, Any], Path], None]
 """Add the media of a content part, given the part's place in the document."""
@@ -25,7 +25,7 @@ CUSTOM_PARAMETERS = {
 def items_of(members: Mapping[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Yield the items, each with its place. Instructions and an input of text become messages."""
     if instructions := members.get("instructions"):
-        yield (), {"role": "system", "content": check_text("instructions", instructions)}
+        yield (), {"role": "system", "content": expect_text("instructions", instructions)}
     given = members.get("input")
     if isinstance(given, str):
         yield (), {"role": "user", "content": given}

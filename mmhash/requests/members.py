@@ -31,7 +31,7 @@ def read_objects(members: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     return value
 
 
-def check_text(name: str, value: Any) -> str:
+def expect_text(name: str, value: Any) -> str:
     """Return the value if it is a text. Raise if it is not."""
     if not isinstance(value, str):
         raise InputValueError(f"{name} must be a text")
@@ -41,7 +41,7 @@ def check_text(name: str, value: Any) -> str:
 def read_text(members: Mapping[str, Any], name: str) -> str | None:
     """Return a member that is a text, or None if it is missing or empty."""
     value = members.get(name)
-    return None if value is None else check_text(f"{name} of a request", value) or None
+    return None if value is None else expect_text(f"{name} of a request", value) or None
 
 
 def read_switch(members: Mapping[str, Any], name: str, *, default: bool) -> bool:
@@ -70,11 +70,11 @@ def completion_prompts(
     if isinstance(prompt, list) and prompt and all(isinstance(one, str) for one in prompt):
         return [encode(one) for one in prompt]
     if isinstance(prompt, list) and prompt and all(isinstance(one, list) for one in prompt):
-        return [check_ids("prompt", one) for one in prompt]
-    return [encode(prompt) if isinstance(prompt, str) else check_ids("prompt", prompt)]
+        return [expect_ids("prompt", one) for one in prompt]
+    return [encode(prompt) if isinstance(prompt, str) else expect_ids("prompt", prompt)]
 
 
-def check_ids(name: str, value: Any) -> list[int]:
+def expect_ids(name: str, value: Any) -> list[int]:
     """Return the value if it is a list of token ids. Raise if it is not."""
     if not isinstance(value, list) or not all(type(one) is int for one in value):
         raise InputValueError(f"{name} must be a text or a list of token ids, for one prompt")

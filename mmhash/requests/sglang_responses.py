@@ -7,7 +7,7 @@ from mmhash.engines.sglang.releases import reads_every_form
 from mmhash.errors import InputValueError
 from mmhash.json_pointer import Path
 from mmhash.requests.items import CUSTOM_PARAMETERS, ReadPart, arguments_of, items_of
-from mmhash.requests.members import check_text, read_objects
+from mmhash.requests.members import expect_text, read_objects
 
 _COPIED = ("model", "chat_template_kwargs", "cache_salt", "extra_key")
 
@@ -175,7 +175,7 @@ def _tools(tools: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def _description(tool: Mapping[str, Any]) -> str | None:
     described = tool.get("description")
-    parts = [check_text("the description of a tool", described)] if described else []
+    parts = [expect_text("the description of a tool", described)] if described else []
     form = tool.get("format")
     if isinstance(form, dict) and form.get("type") == "grammar":
         syntax, definition = form.get("syntax") or "lark", form.get("definition") or ""
@@ -195,4 +195,4 @@ def _choice(choice: Any) -> Any:
 
 
 def _text(part: Mapping[str, Any]) -> str:
-    return check_text("the text of an item", part.get("text", ""))
+    return expect_text("the text of an item", part.get("text", ""))

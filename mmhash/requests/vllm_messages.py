@@ -13,7 +13,7 @@ from mmhash.requests.blocks import (
     schema_of,
     text_of,
 )
-from mmhash.requests.members import check_text, read_object, read_objects
+from mmhash.requests.members import expect_text, read_object, read_objects
 
 BILLING_HEADER = "x-anthropic-billing-header"
 """The prefix of Claude Code's billing line, which changes with every request. vLLM removes it."""
@@ -137,7 +137,7 @@ def _tools(members: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     """Return the tools that remain after all blocks that add or remove tools."""
     given = read_objects(members, "tools")
     for tool in given:
-        check_text("the name of a tool", tool.get("name"))
+        expect_text("the name of a tool", tool.get("name"))
     changes = [
         block
         for message in members["messages"]

@@ -8,7 +8,7 @@ from mmhash.engines.releases import is_since
 from mmhash.errors import InputValueError
 from mmhash.json_pointer import Path
 from mmhash.requests.items import CUSTOM_PARAMETERS, ReadPart, items_of
-from mmhash.requests.members import check_text, read_objects
+from mmhash.requests.members import expect_text, read_objects
 
 _COPIED = (
     *("model", "chat_template_kwargs", "cache_salt", "kv_transfer_params"),
@@ -78,7 +78,7 @@ def _message(item: dict[str, Any], path: Path, read_part: ReadPart) -> dict[str,
     if role == "assistant":
         if isinstance(content, list) and content and isinstance(content[0], dict):
             content = content[0].get("text")
-        return {"role": role, "content": check_text("content of an assistant", content)}
+        return {"role": role, "content": expect_text("content of an assistant", content)}
     if isinstance(content, list):
         content = _parts(content, (*path, "content"), read_part, detail="auto")
     return {**item, "content": content}
@@ -98,12 +98,12 @@ def _parts(
 
 
 def _call(item: dict[str, Any]) -> dict[str, Any]:
-    name = check_text("the name of a tool call", item.get("name"))
+    name = expect_text("the name of a tool call", item.get("name"))
     if item["type"] == "custom_tool_call":
         payload = item.get("input") or ""
         arguments = json.dumps({"input": payload}, ensure_ascii=False)
     else:
-        arguments = check_text("the arguments of a function call", item.get("arguments"))
+        arguments = expect_text("the arguments of a function call", item.get("arguments"))
         if namespace := item.get("namespace"):
             name = f"{namespace}__{name}"
     function = {"name": name, "arguments": arguments}
@@ -115,7 +115,7 @@ def _reasoning(item: dict[str, Any]) -> str:
         raise InputValueError("no plan for encrypted reasoning")
     parts = item.get("content") or item.get("summary") or [{"text": ""}]
     first = parts[0] if isinstance(parts, list) else None
-    return check_text("reasoning", first.get("text") if isinstance(first, dict) else None)
+    return expect_text("reasoning", first.get("text") if isinstance(first, dict) else None)
 
 
 def _tools(tools: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
