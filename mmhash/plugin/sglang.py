@@ -21,7 +21,7 @@ from mmhash.plugin.tags import Tags, TenantTags, tenant_secret
 
 _MANAGER = "sglang.srt.managers.tokenizer_manager.TokenizerManager"
 
-_CHECK = "sglang.srt.server_args.ServerArgs.check_server_args"
+_RESOLVE = "sglang.srt.server_args.ServerArgs.resolve_once"
 
 _PROCESSOR = "sglang.srt.multimodal.processors.base_processor.BaseMultimodalProcessor"
 
@@ -34,7 +34,7 @@ _NAMES = ("hash", "pad_value", "pad_values", "identity", "content_hash")
 # Two jobs use two cores; more would take cores from the tokenizer.
 _THREADS = 2
 
-# Fetching files shares these threads: slow hosts must not delay other requests' media.
+# Files are fetched in these threads. A slow host must not delay the media of other requests.
 _FILE_THREADS = 16
 
 Names = dict[str, list[Digest | None]]
@@ -56,7 +56,7 @@ def register(features: frozenset[str]) -> None:
     plugin = Plugin(features)
     HookRegistry.register(f"{_MANAGER}._tokenize_one_request", plugin.tokenize, HookType.AROUND)
     HookRegistry.register(f"{_MANAGER}.__init__", plugin.announce, HookType.AFTER)
-    HookRegistry.register(_CHECK, plugin.check_processes, HookType.BEFORE)
+    HookRegistry.register(_RESOLVE, plugin.check_server, HookType.BEFORE)
     if "features" in features:
         finish = f"{_PROCESSOR}._finalize_mm_items"
         HookRegistry.register(finish, plugin.finish_items, HookType.AROUND)
@@ -72,21 +72,20 @@ class Plugin:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="mmhash")
         self._file_threads = ThreadPoolExecutor(_FILE_THREADS, thread_name_prefix="mmhash-files")
 
-    def check_processes(self, server_args: Any) -> None:
-        """Refuse the guard if tokenizers are separate processes, where SGLang loads no plugins.
+    def check_server(self, server_args: Any) -> None:
+        """Refuse the guard in a server that no hook reaches.
 
         Without the guard, only log that the plugin is off.
         """
-        if getattr(server_args, "tokenizer_worker_num", 1) == 1:
+        option = _unhooked(server_args)
+        if option is None or getattr(server_args, "_resolution_finished", False):
             return
         if "guard" in self._features:
             raise SystemExit(
-                "MMHASH_PLUGIN=guard has no effect with --tokenizer-worker-num: SGLang loads no "
-                "plugins in these processes. Omit one of them."
+                f"MMHASH_PLUGIN=guard has no effect with {option}: such a server reads callers' "
+                "hashes where SGLang runs no hook. Omit one of them."
             )
-        logger.warning(
-            "mmhash is off: with --tokenizer-worker-num SGLang loads no plugin in its tokenizers"
-        )
+        logger.warning("mmhash is off: with %s SGLang runs no hook for requests", option)
 
     def announce(self, *_: Any) -> None:
         """Make the HTTP server answer `GET /mmhash`, which tells gateways who names pages."""
@@ -163,7 +162,7 @@ class Plugin:
         SGLang hashes features that a caller has computed here, on the event loop.
         """
         unnamed = [item for item in items if _is_item(item) and item.hash is None]
-        if not self._tags.has_tenants:  # whose request this is, is not known here
+        if not self._tags.has_tenants:  # the tenant of the request is not known here
             self._attempt.run(self._name_features, [one for one in unnamed if _is_on_gpu(one)])
         postponed = [item for item in unnamed if item.hash is None]
         for item in postponed:
@@ -234,6 +233,18 @@ def set_pad_values(items: list[Any]) -> None:
     """Let the engine compute its own hashes, in this thread."""
     for item in items:
         item.set_pad_value()
+
+
+def _unhooked(server_args: Any) -> str | None:
+    """Return the option of a server that tokenizes without SGLang's tokenizer manager, or None.
+
+    Several tokenizers are processes in which SGLang loads no plugins.
+    """
+    if getattr(server_args, "tokenizer_worker_num", 1) > 1:
+        return "--tokenizer-worker-num"
+    members = ("smg_grpc_mode", "grpc_mode", "encoder_only")
+    member = next((name for name in members if getattr(server_args, name, False)), None)
+    return f"--{member.replace('_', '-')}" if member else None
 
 
 def _are_images(modalities: Any) -> bool:

@@ -6,12 +6,14 @@ route and in an engine embedded in Python. An identifier set here counts like a 
 hashes it again with a request's processing options.
 """
 
+import os
 import sys
 from functools import wraps
 from importlib import import_module
 from typing import Any
 
 import mmhash
+from mmhash.plugin import logger
 from mmhash.plugin.attempt import Attempt
 from mmhash.plugin.tags import Tags
 
@@ -19,6 +21,14 @@ from mmhash.plugin.tags import Tags
 def register(features: frozenset[str]) -> None:
     """Wrap the method that names items; vLLM hashes no features in its scheduler."""
     if not features & {"keys", "guard"}:
+        return
+    if option := _unhooked():
+        if "guard" in features:
+            raise SystemExit(
+                f"MMHASH_PLUGIN=guard has no effect with {option}: that server names items itself. "
+                "Omit one of them."
+            )
+        logger.warning("mmhash is off: with %s vLLM runs no hook for requests", option)
         return
     from vllm.multimodal.processing.inputs import ProcessorInputs  # noqa: PLC0415
 
@@ -37,6 +47,14 @@ def register(features: frozenset[str]) -> None:
         ProcessorInputs.get_mm_hashes = get_mm_hashes
     if "guard" in features:
         _close_token_route()
+
+
+def _unhooked() -> str | None:
+    """Return what selects a server that names items without `get_mm_hashes`, or None."""
+    if os.environ.get("VLLM_USE_RUST_FRONTEND", "0") not in {"", "0"}:
+        return "VLLM_USE_RUST_FRONTEND"
+    is_grpc = "--grpc" in sys.argv or "vllm.entrypoints.launchers.grpc_server" in sys.modules
+    return "--grpc" if is_grpc else None
 
 
 def verified(uuids: Any, tags: Tags) -> dict[str, list[str | None]]:

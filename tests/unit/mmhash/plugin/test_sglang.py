@@ -52,15 +52,47 @@ def test_the_guard_refuses_the_rust_server(monkeypatch: pytest.MonkeyPatch) -> N
 
 @dataclass
 class ServerArgs:
-    tokenizer_worker_num: int
+    tokenizer_worker_num: int = 1
+    smg_grpc_mode: bool = False
+    grpc_mode: bool = False
+    encoder_only: bool = False
 
 
-def test_the_guard_refuses_tokenizers_in_processes_of_their_own() -> None:
-    """SGLang loads no plugin there."""
-    with pytest.raises(SystemExit, match="tokenizer-worker-num"):
-        Plugin(frozenset({"guard"})).check_processes(ServerArgs(2))
-    Plugin(frozenset({"guard"})).check_processes(ServerArgs(1))
-    Plugin(frozenset({"keys"})).check_processes(ServerArgs(2))  # logs that it is off
+@pytest.mark.parametrize(
+    ("server_args", "option"),
+    [
+        (ServerArgs(tokenizer_worker_num=2), "--tokenizer-worker-num"),
+        (ServerArgs(smg_grpc_mode=True), "--smg-grpc-mode"),
+        (ServerArgs(grpc_mode=True), "--grpc-mode"),
+        (ServerArgs(encoder_only=True), "--encoder-only"),
+    ],
+)
+def test_the_guard_refuses_servers_that_no_hook_reaches(
+    server_args: ServerArgs, option: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(SystemExit, match=option):
+        Plugin(frozenset({"guard"})).check_server(server_args)
+    Plugin(frozenset({"keys"})).check_server(server_args)
+    assert option in caplog.text
+
+
+def test_the_guard_starts_in_a_plain_server() -> None:
+    Plugin(frozenset({"guard"})).check_server(ServerArgs())
+
+
+@pytest.mark.parametrize("variables", [{"VLLM_USE_RUST_FRONTEND": "1"}, {}])
+def test_the_guard_refuses_vllm_s_other_servers(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    if not variables:
+        monkeypatch.setattr(sys, "argv", ["vllm", "serve", "MODEL", "--grpc"])
+    monkeypatch.setenv("MMHASH_PLUGIN", "guard")
+    with pytest.raises(SystemExit, match="VLLM_USE_RUST_FRONTEND" if variables else "--grpc"):
+        register_in_vllm()
+    monkeypatch.setenv("MMHASH_PLUGIN", "keys")
+    register_in_vllm()  # logs that it is off
 
 
 def test_a_step_that_fails_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
