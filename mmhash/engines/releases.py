@@ -47,7 +47,7 @@ class Releases(Generic[Recipe]):
         return self._ranges[-1].last
 
     def recipe(self, version: str) -> Recipe:
-        """Return the recipe of a release; the error for an unknown one lists the known."""
+        """Return the recipe of a release, such as `0.5.23` or `sglang@0.5.23`."""
         if type(version) is not str:
             check_text("version", version)
         found: Range[Recipe] = _find(self, version)
@@ -58,11 +58,10 @@ class Releases(Generic[Recipe]):
         engine, at, _ = version.rpartition("@")
         if at and engine != self.engine:
             raise InputValueError(f"{version[:40]!r} is not a release of {self.engine}")
-        wanted = _parse(version)
-        for known in self._ranges:
-            if _parse(known.first) <= wanted <= _parse(known.last):
-                return known
-        raise self._unknown(version)
+        known = self._newest_up_to(version)
+        if known is None or _parse(version) > _parse(known.last):
+            raise self._unknown(version, known)
+        return known
 
     def resolve(self, version: str, engine_fallback: Fallback | None = None) -> str:
         """Return the release whose recipe applies: `version` itself if it is known.
@@ -70,23 +69,26 @@ class Releases(Generic[Recipe]):
         An unknown release is an error, unless `engine_fallback` is "nearest-older" and there is an
         older known release.
         """
+        known = self._newest_up_to(version)
+        if known is None or (engine_fallback is None and _parse(version) > _parse(known.last)):
+            raise self._unknown(version, known)
+        return min(version, known.last, key=_parse)
+
+    def _newest_up_to(self, version: str) -> Range[Recipe] | None:
+        """Return the newest range that does not begin after a release."""
         wanted = _parse(version)
         older = [known for known in self._ranges if _parse(known.first) <= wanted]
-        if older and wanted <= _parse(older[-1].last):
-            return version
-        if not older or engine_fallback is None:
-            hint = f"; the newest before it is {older[-1].last}" if older else ""
-            raise self._unknown(version, hint)
-        return older[-1].last
+        return older[-1] if older else None
 
     def require(self, has: bool, what: str, since: str, version: str) -> None:
         """Raise an error for a feature that a release lacks, naming the first release with it."""
         if not has:
             raise InputValueError(f"{self.engine} {version} has no {what}: it came with {since}")
 
-    def _unknown(self, version: str, hint: str = "") -> InputValueError:
+    def _unknown(self, version: str, older: Range[Recipe] | None) -> InputValueError:
         known = ", ".join(map(str, self._ranges))
         version = version.rpartition("@")[2]
+        hint = f"; the newest before it is {older.last}" if older else ""
         return InputValueError(f"{self.engine} {version} is not known: mmhash knows {known}{hint}")
 
 

@@ -42,7 +42,7 @@ class Document:
     def source(
         self, modality: Modality, text: str, path: Path = (), *, is_url: bool = True
     ) -> MediaSource:
-        """Return the media that a text in the members stands for, at a path if that is known."""
+        """Return the media to which a text in the members refers. `path` is its place, if known."""
         name = (modality, is_url, text)
         if name not in self._sources:
             is_inline = is_data_url(text) if is_url else len(text) == WORD_LENGTH

@@ -141,7 +141,8 @@ def decode_data_url(text: str) -> bytearray:
     if not comma or "#" in text or not text.isascii():
         has = "no comma" if not comma else "a #" if "#" in text else "a character that is not ASCII"
         raise DataUrlError(
-            f"a data: URL must be ASCII, with a comma before its content, no fragment: it has {has}"
+            "a data: URL must be ASCII, with a comma before its content and without a fragment:"
+            f" this one has {has}"
         )
     has_escapes = "%" in content
     if has_escapes and content.count("%") > _MAX_ESCAPES:

@@ -51,7 +51,7 @@ def parse(text: bytes) -> dict[str, Any]:
         parsed = _DECODER.decode(text)
         if not isinstance(parsed, dict):
             raise RequestError(f"is {kind_of(parsed)}, not {_EXPECTED}")
-        if _may_repeat_members(text, parsed):
+        if may_repeat_members(text, _ENCODER.encode(parsed)):
             _refuse_repeated_members(text)
     except (*PARSE_ERRORS, OverflowError) as error:
         damage = _damage_of(error)
@@ -74,20 +74,20 @@ def kind_of(value: Any) -> str:
 
 
 def _damage_of(error: Exception) -> str:
-    """Return why a text cannot be parsed, without any of it."""
+    """Return why a text cannot be parsed, without quoting the text."""
     if isinstance(error, MsgspecError):
         in_quotes = "the name of a member must be in double quotes"
         return str(error)[:100].replace("object keys must be strings", in_quotes)
     return getattr(error, "reason", "it is nested too deep")
 
 
-def _may_repeat_members(text: bytes, parsed: dict[str, Any]) -> bool:
-    """Return True if an object may have two members of one name.
+def may_repeat_members(text: bytes, encoded: bytes) -> bool:
+    """Return True if an object in a text may have two members of one name.
 
-    The parser keeps only the last, so the parsed object has fewer quotes than the text. An escaped
-    quote counts in both, unless the text spells it as a number.
+    The parser keeps only the last, so what was parsed and encoded again has fewer quotes than the
+    text. An escaped quote counts in both, unless the text spells it as a number.
     """
-    return _count_quotes(_ENCODER.encode(parsed)) != _count_quotes(text) or b"\\u0022" in text
+    return _count_quotes(encoded) != _count_quotes(text) or b"\\u0022" in text
 
 
 def _count_quotes(text: bytes) -> int:
@@ -115,7 +115,7 @@ def open_object(text: bytes | Raw) -> dict[str, Any]:
 
 
 def open_at(members: dict[str, Any], path: Path) -> Any:
-    """Return the object or list at a path. Open every level on the way in place."""
+    """Return the object or list at a path, and open each level on the way in place."""
     holder: Any = members
     for step in path:
         inner = holder[step]

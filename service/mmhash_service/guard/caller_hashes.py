@@ -17,7 +17,7 @@ from msgspec.json import Decoder, Encoder
 
 from mmhash.engines.caller_fields import FEATURE_FORMATS, KINDS, MEDIA
 from mmhash.requests import PATHS, ShortText
-from mmhash.requests.raw_json import PARSE_ERRORS
+from mmhash.requests.raw_json import PARSE_ERRORS, may_repeat_members
 from mmhash.tags import TAGS_MEMBER
 from mmhash_service.limits.text import MAX_DEPTH, has_many_values
 
@@ -126,10 +126,10 @@ def strip_unverified_hashes(
 
     encoded = _ENCODER.encode(request)
     if not problems and tags is None:
-        if not _has_twins(short.text, encoded):
+        if not may_repeat_members(short.text, encoded):
             return None
         if is_small and not _may_have(body, _NAMES):
-            return None  # its twins do not have names that concern the guard
+            return None  # the repeated names do not concern the guard
     return short.restore(encoded)
 
 
@@ -163,15 +163,6 @@ def check_form(body: bytes, content_type: str) -> None:
         named = " and ".join(names) or "an escaped name"
         reason = f"the form has {named}: leave it out, or send JSON as application/json"
         raise RequestRefusedError("named-peer", reason)
-
-
-def _has_twins(text: bytes, encoded: bytes) -> bool:
-    """Return True if an object of the text may have two members with the same name.
-
-    Only the last of two members is encoded, so quotes are missing. An escaped quote counts in both
-    texts, unless it is spelled by its number.
-    """
-    return encoded.count(b'"') != text.count(b'"') or b"\\u0022" in text
 
 
 def _remove(

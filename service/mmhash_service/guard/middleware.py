@@ -169,8 +169,7 @@ class Guard:
             raise RequestRefusedError("unsupported-encoding")
         tenant = self._settings.tenant
         if tenant == TENANT_BY_HEADER:
-            # Two headers name no tenant, because no tenant has a comma in its name.
-            tenant = ",".join(headers.getlist(TENANT_HEADER)) or None
+            tenant = headers.get(TENANT_HEADER) or None  # it is there once at most
         content_type = headers.get("content-type", "")
         if length <= INLINE_MAX_BYTES:
             return self._check(pieces, content_type, tenant, path)
