@@ -15,9 +15,8 @@ def kinds_of(fields: Iterable[CallerField]) -> dict[str, Kind]:
     """Return the kind of each field; a name with two kinds is an error."""
     kinds: dict[str, Kind] = {}
     for field in fields:
-        for name in field.names:
-            if kinds.setdefault(name, field.kind) != field.kind:
-                raise InputValueError(f"{name} is {kinds[name]} and {field.kind}")
+        if kinds.setdefault(field.name, field.kind) != field.kind:
+            raise InputValueError(f"{field.name} is {kinds[field.name]} and {field.kind}")
     return kinds
 
 

@@ -20,11 +20,11 @@ from mmhash.digest import Digest
 from mmhash.engines import checks, engine
 from mmhash.engines.engine import (
     BlockList,
+    CallerField,
     Engine,
+    HashField,
     Prompt,
     Step,
-    caller_field,
-    hash_field,
 )
 from mmhash.engines.releases import Range, Releases
 from mmhash.errors import InputTypeError, InputValueError
@@ -341,24 +341,24 @@ ENGINE = Engine(
     blocks=_blocks,
     prompt_fields=lambda _: frozenset({"cache_salt", "lora"}),
     hash_fields=(
-        hash_field("1.6", "frontend to worker", "`extra_args.mm_hashes`", "16 hex digits"),
+        HashField("1.6", "frontend to worker", "`extra_args.mm_hashes`", "16 hex digits"),
     ),
     caller_fields=(
-        caller_field(
+        CallerField(
             "multi_modal_uuids", "hashes", "all", "frontend to worker", "identifiers by modality"
         ),
-        caller_field(
+        CallerField(
             "mm_hashes",
             "hashes",
             "1.6",
             "`extra_args`",
             "each item's hash, from which its pad values or its block keys come",
         ),
-        caller_field(
+        CallerField(
             "mm_hashes_by_modality", "hashes", "1.6", "`extra_args`", "the same by modality"
         ),
-        caller_field("bootstrap_info", "peers", "1.6", "frontend to worker", "a peer to load from"),
-        caller_field("prefill_result", "peers", "1.6", "frontend to worker", "a peer's KV blocks"),
-        caller_field("mm_kwargs_shm", "peers", "1.6", "`extra_args`", "features in shared memory"),
+        CallerField("bootstrap_info", "peers", "1.6", "frontend to worker", "a peer to load from"),
+        CallerField("prefill_result", "peers", "1.6", "frontend to worker", "a peer's KV blocks"),
+        CallerField("mm_kwargs_shm", "peers", "1.6", "`extra_args`", "features in shared memory"),
     ),
 )

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypedDict
 
 from mmhash.digest import Digest
 from mmhash.engines.options import with_options, with_orientation
-from mmhash.engines.releases import Range, Releases, parse_range
+from mmhash.engines.releases import Releases
 from mmhash.errors import InputValueError
 from mmhash.tags import TAGS_MEMBER
 
@@ -137,15 +137,11 @@ class BlockList(NamedTuple):
 class HashField(NamedTuple):
     """A request field that carries a hash, as a row of docs/engines.md."""
 
-    releases: Range[None]
+    releases: str
+    """Such as `0.5.13 to 0.5.23`, or `all`."""
     request: str
     field: str
     value: str
-
-
-def hash_field(releases: str, request: str, field: str, value: str) -> HashField:
-    """Return the table row for the releases `0.5.13 to 0.5.23`."""
-    return HashField(parse_range(releases), request, field, value)
 
 
 class CallerField(NamedTuple):
@@ -154,20 +150,12 @@ class CallerField(NamedTuple):
     `of_request` is True for members of a whole request, from which `/annotate` removes them.
     """
 
-    names: tuple[str, ...]
+    name: str
     kind: Kind
-    releases: Range[None] | None
+    releases: str
     where: str
     effect: str
-    of_request: bool
-
-
-def caller_field(
-    names: str, kind: Kind, releases: str, where: str, effect: str, *, of_request: bool = False
-) -> CallerField:
-    """Return the row for the names `one, or, more` and the releases `0.5.13 to 0.5.23` or `all`."""
-    known = None if releases == "all" else parse_range(releases)
-    return CallerField(tuple(names.split(", ")), kind, known, where, effect, of_request)
+    of_request: bool = False
 
 
 class MediaField(NamedTuple):
@@ -283,14 +271,14 @@ class Engine:
     @cached_property
     def caller_request_members(self) -> frozenset[str]:
         """Members of a whole request that a caller may not set, including the members for tags."""
-        fields = (field for field in self.caller_fields if field.of_request)
-        return frozenset({TAGS_MEMBER, *(name for field in fields for name in field.names)})
+        names = (field.name for field in self.caller_fields if field.of_request)
+        return frozenset({TAGS_MEMBER, *names})
 
     @cached_property
     def caller_media_members(self) -> frozenset[str]:
         """Members with which a caller's media objects identify their content."""
-        fields = (field for field in self.caller_fields if field.kind in {"hash", "feature"})
-        return frozenset(name for field in fields for name in field.names)
+        fields = self.caller_fields
+        return frozenset(field.name for field in fields if field.kind in {"hash", "feature"})
 
     def name_item(
         self, key: Digest, version: str, *, options: str = "", orientation: int = 1

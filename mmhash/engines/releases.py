@@ -97,17 +97,6 @@ def _find(releases: Releases[Recipe], version: str) -> Range[Recipe]:
     return releases.find(version)
 
 
-def parse_range(text: str) -> Range[None]:
-    """Return the range that `0.5.13 to 0.5.23` or `1.6` describes."""
-    first, _, last = text.partition(" to ")
-    known = Range(first, last or first, None)
-    if _parse(known.first) > _parse(known.last):
-        raise InputValueError(
-            f"{text[:80]!r} is not a range of releases: the oldest must come first"
-        )
-    return known
-
-
 def is_since(version: str, first: str) -> bool:
     """Return True if a release is `first` or later."""
     return _parse(version) >= _parse(first)

@@ -12,7 +12,7 @@ from blake3 import blake3
 from mmhash.arguments import check_bytes, check_optional_text, check_text
 from mmhash.digest import Digest
 from mmhash.engines import checks
-from mmhash.engines.engine import Engine, Step, caller_field, hash_field
+from mmhash.engines.engine import CallerField, Engine, HashField, Step
 from mmhash.engines.releases import Range, Releases
 from mmhash.errors import InputError, InputTypeError, InputValueError
 from mmhash.pil_image import is_image
@@ -319,7 +319,7 @@ ENGINE = Engine(
     request_fields=lambda key, _: {"uuid": uuid(key)},
     hashes_of_key=lambda key: (uuid(key),),
     hash_fields=(
-        hash_field(
+        HashField(
             "1.3.0rc22 to 1.4.0rc1",
             "Python API",
             "`multi_modal_uuids`",
@@ -327,14 +327,14 @@ ENGINE = Engine(
         ),
     ),
     caller_fields=(
-        caller_field(
+        CallerField(
             "multi_modal_uuids",
             "hashes",
             "all",
             "prompts of the Python API",
             "identifiers by modality",
         ),
-        caller_field(
+        CallerField(
             "disaggregated_params",
             "peers",
             "1.3.0rc22 to 1.4.0rc1",

@@ -12,7 +12,7 @@ import pytest
 import mmhash
 from mmhash.engines import sglang, vllm
 from mmhash.engines.caller_fields import KINDS, MEDIA, PEER_HEADERS, kinds_of
-from mmhash.engines.engine import caller_field
+from mmhash.engines.engine import CallerField
 from mmhash.engines.registry import ENGINES
 from tests.support.guarded import through_guard
 
@@ -235,6 +235,6 @@ def test_what_only_chooses_a_namespace_passes(name: str) -> None:
 
 
 def test_no_engine_weakens_a_field_of_another() -> None:
-    mm_hashes = caller_field("mm_hashes", "peer", "all", "", "")
+    mm_hashes = CallerField("mm_hashes", "peer", "all", "", "")
     with pytest.raises(mmhash.MMHashError):
         kinds_of([*FIELDS, mm_hashes])

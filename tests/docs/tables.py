@@ -55,9 +55,8 @@ def caller_fields() -> Iterator[str]:
     yield "| --- | --- | --- | --- | --- | --- |"
     for engine in ENGINES:
         for row in engine.caller_fields:
-            names = ", ".join(f"`{name}`" for name in row.names)
             yield (
-                f"| {engine.title} | {names} | {row.releases or 'all'} | {row.where} | "
+                f"| {engine.title} | `{row.name}` | {row.releases} | {row.where} | "
                 f"{row.effect} | {TREATMENTS[row.kind]} |"
             )
 

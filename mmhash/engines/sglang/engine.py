@@ -10,16 +10,16 @@ from mmhash.digest import Digest
 from mmhash.engines.engine import (
     AnnotateFormats,
     BlockList,
+    CallerField,
     ChatFormat,
     Engine,
+    HashField,
     MediaField,
     NativeFormat,
     Prompt,
     RequestFields,
     Span,
     Step,
-    caller_field,
-    hash_field,
 )
 from mmhash.engines.sglang.pads import mm_hash, pad_input_ids, pad_values, padding
 from mmhash.engines.sglang.pages import event_id, event_keys, page_keys
@@ -117,7 +117,7 @@ _OBJECTS = (
     "precomputed embeddings"
 )
 _CALLER_FIELDS = (
-    caller_field(
+    CallerField(
         "mm_hashes",
         "hashes",
         "0.5.13 to 0.5.23",
@@ -125,7 +125,7 @@ _CALLER_FIELDS = (
         "each item's hash, from which its pad values come",
         of_request=True,
     ),
-    caller_field(
+    CallerField(
         "mm_content_hashes",
         "hashes",
         "0.5.18 to 0.5.23",
@@ -133,88 +133,88 @@ _CALLER_FIELDS = (
         "the hash of the media's bytes, for the cache of processed media",
         of_request=True,
     ),
-    caller_field(
+    CallerField(
         "content_hash",
         "hash",
         "0.5.18 to 0.5.23",
         "`image_url` on the OpenAI routes, objects in `image_data`, `mm_items` of an encoder",
         "the same for one image",
     ),
-    caller_field(
+    CallerField(
         "hashes",
         "encoder",
         "0.5.10 to 0.5.23",
         "/encode of an encoder, beside `mm_items`",
         "the items' names in the cache of embeddings",
     ),
-    caller_field("hash", "feature", "0.4.6.post5 to 0.5.23", _OBJECTS, "the item's hash"),
-    caller_field("pad_value", "feature", "0.4.6.post5 to 0.5.23", "the same objects", "its pad"),
-    caller_field("pad_values", "feature", "0.5.23", "the same objects", "its four pads"),
-    caller_field("identity", "feature", "0.5.23", "the same objects", "its 256-bit identity"),
-    caller_field(
+    CallerField("hash", "feature", "0.4.6.post5 to 0.5.23", _OBJECTS, "the item's hash"),
+    CallerField("pad_value", "feature", "0.4.6.post5 to 0.5.23", "the same objects", "its pad"),
+    CallerField("pad_values", "feature", "0.5.23", "the same objects", "its four pads"),
+    CallerField("identity", "feature", "0.5.23", "the same objects", "its 256-bit identity"),
+    CallerField(
         "bootstrap_host", "peer", "0.4.5.post1 to 0.5.23", _ROUTES, "a peer to load KV pages from"
     ),
-    caller_field("bootstrap_port", "peer", "0.4.6 to 0.5.23", _ROUTES, "its port"),
-    caller_field("bootstrap_room", "peer", "0.4.5.post1 to 0.5.23", _ROUTES, "a transfer there"),
-    caller_field("bootstrap_pair_key", "peer", "0.5.2 to 0.5.23", "/generate", "a pair of peers"),
-    caller_field("decode_tp_size", "peer", "0.4.7.post1 to 0.5.23", "/generate", "their layout"),
-    caller_field(
+    CallerField("bootstrap_port", "peer", "0.4.6 to 0.5.23", _ROUTES, "its port"),
+    CallerField("bootstrap_room", "peer", "0.4.5.post1 to 0.5.23", _ROUTES, "a transfer there"),
+    CallerField("bootstrap_pair_key", "peer", "0.5.2 to 0.5.23", "/generate", "a pair of peers"),
+    CallerField("decode_tp_size", "peer", "0.4.7.post1 to 0.5.23", "/generate", "their layout"),
+    CallerField(
         "disagg_prefill_dp_rank",
         "peer",
         "0.5.10 to 0.5.23",
         _ROUTES,
         "which prefill worker has the KV pages",
     ),
-    caller_field(
+    CallerField(
         "encoder_urls", "peer", "0.5.13 to 0.5.23", "/generate", "encoders to load embeddings from"
     ),
-    caller_field(
+    CallerField(
         "num_items_assigned",
         "peers",
         "0.5.7 to 0.5.23",
         "/generate",
         "how many items each encoder has",
     ),
-    caller_field(
+    CallerField(
         "need_wait_for_image",
         "peer",
         "0.5.7 to 0.5.9",
         "/generate",
         "that embeddings come from an encoder",
     ),
-    caller_field("need_wait_for_mm_inputs", "peer", "0.5.10 to 0.5.23", "/generate", "the same"),
-    caller_field(
+    CallerField("need_wait_for_mm_inputs", "peer", "0.5.10 to 0.5.23", "/generate", "the same"),
+    CallerField(
         "mm_data_mooncake",
         "peers",
         "0.5.13 to 0.5.18",
         "/generate",
         "media for an encoder, by names in a store",
     ),
-    caller_field("prefill_host", "peer", "0.5.7 to 0.5.23", "an encoder's routes", "a receiver"),
-    caller_field("embedding_port", "peer", "0.5.7 to 0.5.23", "an encoder's routes", "its ports"),
-    caller_field("receive_url", "peer", "0.5.7 to 0.5.23", "an encoder's routes", "a receiver"),
-    caller_field(
+    CallerField("prefill_host", "peer", "0.5.7 to 0.5.23", "an encoder's routes", "a receiver"),
+    CallerField("embedding_port", "peer", "0.5.7 to 0.5.23", "an encoder's routes", "its ports"),
+    CallerField("receive_url", "peer", "0.5.7 to 0.5.23", "an encoder's routes", "a receiver"),
+    CallerField(
         "buffer_address",
         "peer",
         "0.5.7 to 0.5.23",
         "/send of an encoder",
         "where in a receiver's memory an embedding goes",
     ),
-    caller_field(
+    CallerField(
         "kv_hints",
         "peers",
         "0.5.21 to 0.5.23",
         "/generate",
         "actions on stored KV pages, from an orchestrator",
     ),
-    caller_field(
+    CallerField(
         "lora_id",
         "peer",
         "0.4.9.post4 to 0.5.23",
         "/generate, /encode",
         "an adapter by its internal id, which is joined to `extra_key`",
     ),
-    caller_field(
+    CallerField(
         "http_worker_ipc",
         "peer",
         "0.5.4 to 0.5.23",
@@ -222,7 +222,7 @@ _CALLER_FIELDS = (
         "the process that gets the output",
     ),
     *(
-        caller_field(
+        CallerField(
             f"x-override-{name.replace('_', '-')}",
             "header",
             "0.5.15 to 0.5.23",
@@ -258,19 +258,19 @@ ENGINE = Engine(
     pad=_pad,
     annotate=AnnotateFormats(chat=_chat, native=_native, native_options=_GENERATE_OPTIONS),
     hash_fields=(
-        hash_field(
+        HashField(
             "0.5.13 to 0.5.23",
             "native `/generate`",
             "`mm_hashes`, an entry per item",
             "`sglang.mm_hash(key)`: 16 hex digits",
         ),
-        hash_field(
+        HashField(
             "0.5.20 to 0.5.23",
             "OpenAI route",
             "`image_url.content_hash`",
             "`sglang.content_hash(bytes)`: `sha256:` of the media bytes",
         ),
-        hash_field("0.4.3 to 0.5.12", "any", "none", "see below"),
+        HashField("0.4.3 to 0.5.12", "any", "none", "see below"),
     ),
     caller_fields=_CALLER_FIELDS,
     media_members=_MEDIA_MEMBERS,

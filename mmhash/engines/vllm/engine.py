@@ -15,13 +15,13 @@ from mmhash.engines.engine import (
     AnnotateFormats,
     BlockList,
     BlockOptions,
+    CallerField,
     ChatFormat,
     Engine,
+    HashField,
     MediaField,
     Prompt,
     Step,
-    caller_field,
-    hash_field,
 )
 from mmhash.engines.options import is_empty
 from mmhash.engines.vllm.block_extras import Lora, Span, extra_keys
@@ -134,7 +134,7 @@ _CHAT = ChatFormat(
 )
 
 _CALLER_FIELDS = (
-    caller_field(
+    CallerField(
         "uuid",
         "hash",
         "0.18 to 0.33",
@@ -142,7 +142,7 @@ _CALLER_FIELDS = (
         "render, `content_parts` of /inference/v1/generate",
         "the item's identifier, or a cached item without its media",
     ),
-    caller_field(
+    CallerField(
         "multi_modal_uuids",
         "hashes",
         "all",
@@ -150,14 +150,14 @@ _CALLER_FIELDS = (
         "identifiers by modality",
         of_request=True,
     ),
-    caller_field(
+    CallerField(
         "mm_hashes",
         "hashes",
         "0.18 to 0.33",
         "`features` of /inference/v1/generate",
         "each item's hash, from which its block keys come",
     ),
-    caller_field(
+    CallerField(
         "ec_transfer_params",
         "peers",
         "0.26 to 0.33",
@@ -165,7 +165,7 @@ _CALLER_FIELDS = (
         "member names are hashes, values name a peer to load encoder outputs from",
         of_request=True,
     ),
-    caller_field(
+    CallerField(
         "kv_transfer_params",
         "peers",
         "0.18 to 0.33",
@@ -190,13 +190,13 @@ ENGINE = Engine(
         unhashed=_unhashed,
     ),
     hash_fields=(
-        hash_field(
+        HashField(
             "0.18 to 0.33",
             "OpenAI route",
             "`uuid` on the content part",
             "`vllm.uuid(key)`: 64 hex digits",
         ),
-        hash_field("0.18 to 0.33", "Python API", "`multi_modal_uuids`", "the same"),
+        HashField("0.18 to 0.33", "Python API", "`multi_modal_uuids`", "the same"),
     ),
     caller_fields=_CALLER_FIELDS,
 )

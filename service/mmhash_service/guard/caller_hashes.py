@@ -62,8 +62,8 @@ _LONGEST = 6 * max(map(len, KINDS)) + len('""')
 def _may_have(body: bytes, names: re.Pattern[bytes]) -> bool:
     """Return True if one of the names may be in the body, perhaps with escapes."""
     for start in range(0, len(body), _STEP):
-        if start % (16 * _STEP) == 0:
-            time.sleep(0)  # lets the event loop have the GIL at once
+        if start and start % (16 * _STEP) == 0:
+            time.sleep(0)  # so that the event loop gets the GIL at once
         end = start + _STEP + _LONGEST
         # The base64 of an image has no quotes: finding none is much faster than searching.
         if body.find(b'"', start, end) >= 0 and names.search(body, start, end):
