@@ -1,4 +1,4 @@
-"""Checks of the arguments of engine functions: each returns the value, or its error names it.
+"""Checks of the arguments of engine functions: each returns the value or names it in an error.
 
 Unlike arguments.py, they also accept numpy numbers and arrays, and tensors.
 """

@@ -63,7 +63,7 @@ def register(features: frozenset[str]) -> None:
 
 
 class Plugin:
-    """The hook, and what it switches on."""
+    """The hooks, and the features that are on."""
 
     def __init__(self, features: frozenset[str]) -> None:
         self._features = features

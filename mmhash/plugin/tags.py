@@ -1,4 +1,4 @@
-"""Tags of a gateway: instead of hashes, through the guard, and for the tenant of a request."""
+"""A gateway's tags: some stand for hashes, others vouch for the tenant of a request."""
 
 import json
 import os
@@ -19,7 +19,7 @@ _TENANT = "MMHASH_GUARD_TENANT"
 _TENANTS = "MMHASH_TENANTS"
 
 tenant_secret: ContextVar[bytes | None] = ContextVar("tenant_secret", default=None)
-"""The secret that keys the names of the media of the request that is being answered."""
+"""The secret that keys the names of media in the current request."""
 
 
 class Tags:
@@ -37,7 +37,7 @@ class Tags:
 
     @property
     def has_tenants(self) -> bool:
-        """True if requests of tenants get names of their own."""
+        """True if each tenant's media get names of their own."""
         return bool(self._tenants and self._secrets)
 
     def secret_of(self, tenant: str, tag: str) -> bytes | None:
@@ -66,7 +66,7 @@ class Tags:
 
 
 class TenantTags:
-    """ASGI middleware that takes the tenant of a request, if a tag vouches for its name."""
+    """ASGI middleware that sets the tenant of a request if a tag vouches for the name."""
 
     def __init__(self, app: Any, tags: Tags) -> None:
         self._app = app

@@ -58,7 +58,7 @@ def _unhooked() -> str | None:
 
 
 def verified(uuids: Any, tags: Tags) -> dict[str, list[str | None]]:
-    """Return the uuids that are valid tags, each replaced by its key."""
+    """Replace each uuid that is a valid tag by its key, and all others by None."""
     return {
         modality: [None if key is None else key.hex() for key in map(tags.key_of, given)]
         for modality, given in (uuids or {}).items()
@@ -92,7 +92,7 @@ def _close_token_route() -> None:
         import_module(f"{package}.mm_features")
     except ImportError:  # this release has no such route
         return
-    # the second module imported the function under that name
+    # `serving` has its own reference to the function.
     for module in ("mm_features", "serving"):
         if found := sys.modules.get(f"{package}.{module}"):
             found.mm_kwargs_from_features = _refuse_features  # type: ignore[attr-defined]

@@ -1,12 +1,14 @@
 """The attacks of test_guard.py on engines that the plugin guards."""
 
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.live import prompts
-from tests.live.engines import Engine, running
+from tests.live.engines import Engine, running, variables_of
 from tests.live.environments import Environment
 from tests.live.setups import WIDE_OPEN, Setup
 from tests.live.test_guard import (  # noqa: F401  (pytest collects them here, too)
@@ -51,3 +53,26 @@ def engine(
     with running(environment, "qwen2_vl", *setup.options, log=log, variables=variables) as started:
         started.guard = "plugin"
         yield started
+
+
+@pytest.mark.parametrize(
+    ("features", "is_reused"), [("guard", False), pytest.param("", True, marks=pytest.mark.slow)]
+)
+def test_a_forged_uuid_in_an_engine_embedded_in_python(
+    plugin_site: Path, features: str, is_reused: bool
+) -> None:
+    """Without the guard, the second of two images gets the blocks of the first."""
+    environment = Environment("vllm", "0.32.0")
+    environment.build_or_skip()
+    program = Path(__file__).parent / "stand_ins" / "embedded_vllm.py"
+    done = subprocess.run(
+        [environment.command("python"), str(program), str(environment.model("qwen2_vl"))],
+        env=variables_of() | {"PYTHONPATH": str(plugin_site), "MMHASH_PLUGIN": features},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+        text=True,
+    )
+    found = re.search(r"^cached: (\d+)$", done.stdout, re.MULTILINE)
+    assert found is not None, done.stdout[-2000:]
+    assert (int(found[1]) > 0) == is_reused
