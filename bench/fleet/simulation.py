@@ -15,7 +15,7 @@ import argparse
 import heapq
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count, islice, product
 from typing import NamedTuple
@@ -40,7 +40,7 @@ from mmhash.kvindex.events import BlocksRemoved, BlocksStored, Event
 from mmhash_service.gateway.expected import UnnamedBlocks
 from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.policy import Conversations
-from mmhash_service.gateway.router import PlanSize, Prepared, Router
+from mmhash_service.gateway.router import PlanSize, Prepared, rank_workers
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.gateway.worker_spec import EngineSpec, WorkerSpec
@@ -161,11 +161,8 @@ class SimulatedWorker:
 
         Calls `done` with the seconds to the first token.
         """
-        computing, sent = ExitStack(), self._clock.now
-        computing.callback(self._fleet.note_answer, self._worker, tokens, prompt.tokens)
-        expected = computing.enter_context(
-            self._worker.computing(tokens, unheld, new_part=tokens / prompt.tokens)
-        )
+        sent, new_part = self._clock.now, tokens / prompt.tokens
+        expected = self._worker.begin(tokens, unheld, new_part=new_part)
 
         def begin() -> None:
             clock = self._clock
@@ -183,10 +180,14 @@ class SimulatedWorker:
                 BlocksRemoved([*evicted]),
                 BlocksStored([*stored], BLOCK_SIZE),
             ]
-            clock.at(first, computing.close)
+            clock.at(first, answer)
             clock.at(first + EVENTS_S, lambda: self._rank.apply(events))
             reply_s = prompt.request.output_tokens * self._speed.reply_token_s
             clock.at(first + reply_s, lambda: end(first - sent))
+
+        def answer() -> None:
+            self._worker.begin_response(tokens, new_part=new_part)
+            self._fleet.note_answer(self._worker, tokens, prompt.tokens)
 
         def end(first_token_s: float) -> None:
             self._worker.end()
@@ -227,7 +228,7 @@ class SimulatedFleet:
             worker.readmit()
             self.workers[url] = SimulatedWorker(worker, fleet, self.clock, blocks, speed)
         fleet.cached_tokens = workers * blocks * BLOCK_SIZE
-        self._fleet, self._router = fleet, Router(fleet, settings)
+        self._fleet, self._policy = fleet, settings.policy
 
     def send(self, prompt: Prompt, done: Callable[[float], None]) -> None:
         """Send a prompt to its best worker; `done` gets the seconds to the first token."""
@@ -240,7 +241,7 @@ class SimulatedFleet:
         prepared = Prepared(
             b"", "planned", prompt.first_key, size, matched, named, BLOCK_SIZE, unnamed
         )
-        decision = self._router.rank_workers({ENGINE_SPEC: prepared})
+        decision = rank_workers(self._fleet, self._policy, {ENGINE_SPEC: prepared})
         best = decision.workers[0]
         tokens = decision.new_tokens
         worker = self._fleet.workers[best.url]

@@ -13,7 +13,6 @@ from mmhash_service.bodies.parsing import parse_query
 from mmhash_service.bodies.types import RequestPath
 from mmhash_service.endpoints.long_response import LongResponse
 from mmhash_service.endpoints.openapi import json_body, query_parameters
-from mmhash_service.gateway.policy import Ranked
 from mmhash_service.gateway.request import read_request
 from mmhash_service.gateway.resources import GatewayResources
 from mmhash_service.gateway.router import Decision, Routing
@@ -153,7 +152,7 @@ async def workers(request: Request) -> Response:
     for number, (url, worker) in enumerate(list(fleet.workers.items())):
         await end_turn(number)
         states.append(_state(worker, stats.get(url), fleet.models.mismatched))
-    answer = {"policy": resources.router.policy, "workers": states}
+    answer = {"policy": resources.gateway.policy, "workers": states}
     return LongResponse(_ENCODER.encode(answer), resources.limits)
 
 
@@ -186,17 +185,4 @@ def _state(worker: Worker, stats: WorkerStats | None, mismatched: frozenset[str]
 
 def _join(decision: Decision, body: bytes) -> bytes:
     plan = decision.prepared.plan
-    return _ENCODER.encode(
-        {
-            "request": Raw(body),
-            "plan": plan and plan._asdict(),
-            "workers": [_routed(ranked) for ranked in decision.workers],
-        }
-    )
-
-
-def _routed(ranked: Ranked) -> dict[str, Any]:
-    members = ranked._asdict()
-    if not ranked.expected_tokens:
-        del members["expected_tokens"]
-    return members
+    return _ENCODER.encode({"request": Raw(body), "plan": plan, "workers": decision.workers})

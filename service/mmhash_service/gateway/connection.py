@@ -5,9 +5,8 @@ because the gateway must abort requests from outside: when a worker is ejected o
 """
 
 import asyncio
-import select
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import ClassVar, cast
 
@@ -37,24 +36,24 @@ _OF_ONE_HOP = frozenset(
 
 # The gateway sets its own Host, Content-Length, X-Request-Id and tag of the tenant.
 # The gateway has answered Expect, and clients may not name peers.
-_NOT_SENT = frozenset(
-    {b"host", b"content-length", b"expect", b"x-request-id", TENANT_TAG_HEADER}
-    | {name.encode() for name in PEER_HEADERS}
+_NOT_SENT = _OF_ONE_HOP.union(
+    {b"host", b"content-length", b"expect", b"x-request-id", TENANT_TAG_HEADER},
+    {name.encode() for name in PEER_HEADERS},
 )
+_NOT_SENT_WITH_KEYS = _NOT_SENT | {b"authorization"}
 
 # Our HTTP server adds its own.
-_NOT_RETURNED = frozenset({b"date", b"x-request-id"})
+_NOT_RETURNED = _OF_ONE_HOP | {b"date", b"x-request-id"}
 
 
-def for_worker(headers: Iterable[Header], *, keep_authorization: bool) -> list[Header]:
+def for_worker(headers: Sequence[Header], *, keep_authorization: bool) -> list[Header]:
     """Return the client's headers that go to a worker."""
-    dropped = _NOT_SENT if keep_authorization else _NOT_SENT | {b"authorization"}
-    return _end_to_end(list(headers), dropped)
+    return _end_to_end(headers, _NOT_SENT if keep_authorization else _NOT_SENT_WITH_KEYS)
 
 
-def for_client(headers: Iterable[Header]) -> list[Header]:
+def for_client(headers: Sequence[Header]) -> list[Header]:
     """Return the worker's headers that go to the client."""
-    return _end_to_end(list(headers), _NOT_RETURNED)
+    return _end_to_end(headers, _NOT_RETURNED)
 
 
 def request_head(
@@ -68,16 +67,12 @@ def request_head(
     return b"\r\n".join([*lines, b"", b""])
 
 
-def _end_to_end(headers: list[Header], dropped: frozenset[bytes]) -> list[Header]:
-    named = {
-        token.strip().lower()
-        for name, value in headers
-        if name == b"connection"
-        for token in value.split(b",")
-    }
-    # Refuse a damaged header: without it, the worker might read a different request, such as one
-    # for its default tenant.
-    dropped = dropped | _OF_ONE_HOP | (named - SINGLE_VALUED)
+def _end_to_end(headers: Sequence[Header], dropped: frozenset[bytes]) -> list[Header]:
+    if connections := [value for name, value in headers if name == b"connection"]:
+        named = {token.strip().lower() for token in b",".join(connections).split(b",")}
+        # Keep these headers: without one, the worker might read another request, such as one for
+        # its default tenant.
+        dropped |= named - SINGLE_VALUED
     return [header for header in headers if header[0] not in dropped]
 
 
@@ -204,18 +199,6 @@ class Connection(asyncio.Protocol):
     def has_sent(self) -> bool:
         """True once the whole request has left this process. A response may come earlier."""
         return self._transport is None or not self._transport.get_write_buffer_size()
-
-    @property
-    def can_send(self) -> bool:
-        """True unless this host knows that the worker has closed the idle connection.
-
-        The event loop may not have read the end of the stream yet.
-        """
-        if self._transport is None or self.is_closed:
-            return False
-        poll = select.poll()
-        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return not poll.poll(0)
 
     def release(self) -> bool:
         """End the request. Return True if the connection can carry another."""
@@ -372,9 +355,9 @@ class Pool:
         oldest = asyncio.get_running_loop().time() - _IDLE_S
         while self._idle:
             connection = self._idle.pop()
-            if connection.used_at > oldest and connection.can_send:
+            if connection.used_at > oldest and not connection.is_closed:
                 return connection
-            connection.abort("idle for too long, or closed by the worker")
+            connection.abort("idle for too long")
         return None
 
     async def open(self) -> Connection:

@@ -6,10 +6,8 @@ picker learns from Envoy what became of it.
 
 import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import copy
-from typing import Any
+from typing import Any, Self
 
 from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.router import NO_PROMPT, Decision
@@ -22,7 +20,11 @@ _GRACE_S = 1.0
 
 
 class Exchange:
-    """A request and its chosen worker. The body is not kept."""
+    """A request and its chosen worker. The body is not kept.
+
+    As a context, it counts the request as being computed. If the context ends with an exception,
+    the request has ended too.
+    """
 
     def __init__(self, fleet: Fleet, decision: Decision, worker: Worker) -> None:
         self.worker = worker
@@ -34,6 +36,7 @@ class Exchange:
         self._is_planned = prepared.plan is not None
         self._new_tokens = decision.new_tokens
         self._prompt_tokens = prepared.plan.tokens if prepared.plan else self._new_tokens
+        self._new_part = self._new_tokens / max(1, self._prompt_tokens)
         self._blocks = prepared.unheld_blocks(self._ranked)
         self._unnamed = prepared.unnamed
         self.facts: dict[str, Any] = {
@@ -47,21 +50,18 @@ class Exchange:
         if self._is_prompt:
             worker.last_how = prepared.how
 
-    @contextmanager
-    def computing(self) -> Iterator[None]:
-        """Count the request as being computed until its response begins, or the request ends."""
+    def __enter__(self) -> Self:
         self._fleet.note_choice(self.worker)
-        new_part = self._new_tokens / max(1, self._prompt_tokens)
-        in_progress = metrics.labelled(metrics.GATEWAY_REQUESTS, self.worker.url)
-        in_progress.inc()
-        try:
-            with self.worker.computing(
-                self._new_tokens, self._blocks, self._unnamed, new_part=new_part
-            ) as self._blocks:
-                yield
-        except BaseException:
-            in_progress.dec()
-            raise
+        metrics.labelled(metrics.GATEWAY_REQUESTS, self.worker.url).inc()
+        self._blocks = self.worker.begin(
+            self._new_tokens, self._blocks, self._unnamed, new_part=self._new_part
+        )
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.worker.begin_response(self._new_tokens, new_part=self._new_part)
+        if kind is not None:
+            self.end(is_computed=False, is_complete=False)
 
     def header(self) -> bytes:
         """Return the header that describes the route to the client."""
@@ -75,23 +75,24 @@ class Exchange:
     def answer(self, status: int) -> None:
         """Note that the worker responds."""
         self.worker.succeed()
+        url = self.worker.url
         if self._is_prompt:
             seconds = time.perf_counter() - self._start_s
-            metrics.labelled(metrics.GATEWAY_FIRST_BYTE_SECONDS, self.worker.url).observe(seconds)
+            metrics.labelled(metrics.GATEWAY_FIRST_BYTE_SECONDS, url).observe(seconds)
         if status < 400:
             self._fleet.note_answer(self.worker, self._new_tokens, self._prompt_tokens)
         if self._is_planned:
-            url, ranked = self.worker.url, self._ranked
-            metrics.labelled(metrics.GATEWAY_TOKENS, url, "yes").inc(ranked.matched_tokens)
-            metrics.labelled(metrics.GATEWAY_TOKENS, url, "expected").inc(ranked.expected_tokens)
-            metrics.labelled(metrics.GATEWAY_TOKENS, url, "no").inc(self._new_tokens)
+            counter, ranked = metrics.GATEWAY_TOKENS, self._ranked
+            metrics.labelled(counter, url, "yes").inc(ranked.matched_tokens)
+            metrics.labelled(counter, url, "expected").inc(ranked.expected_tokens)
+            metrics.labelled(counter, url, "no").inc(self._new_tokens)
 
     def moved_to(self, worker: Worker) -> "Exchange":
         """End the request here, and return it for the other worker, which has begun to respond."""
         self.end(is_computed=False, is_complete=False)
         moved = copy(self)
         moved.worker = worker
-        with moved.computing():
+        with moved:
             return moved
 
     def end(self, *, is_computed: bool, is_complete: bool) -> None:

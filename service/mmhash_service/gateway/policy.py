@@ -33,14 +33,15 @@ image. Rendezvous hashing moves only the share of a worker that joins or leaves.
 
 from collections.abc import Mapping, Sequence
 from math import exp
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from blake3 import blake3
+from msgspec import Struct
 
 Policy = Literal["longest-prefix", "least-load", "round-robin", "consistent-hash"]
 
 
-class Candidate(NamedTuple):
+class Candidate(Struct):  # much faster to make than a NamedTuple
     """A worker as a policy sees it."""
 
     url: str
@@ -54,6 +55,8 @@ class Candidate(NamedTuple):
     """The number of requests whose responses have not begun."""
     crowding: float = 0.0
     """How much more of its cache recent conversations fill than the fleet's mean."""
+    next_block: int | None = None
+    """The prompt's first block that the worker lacks, or its last block."""
 
     @property
     def reused_tokens(self) -> int:
@@ -61,7 +64,7 @@ class Candidate(NamedTuple):
         return self.matched_tokens + self.expected_tokens
 
 
-class Ranked(NamedTuple):
+class Ranked(Struct, omit_defaults=True):
     """A worker with its score. Higher is better."""
 
     url: str
@@ -78,12 +81,10 @@ def rank(
     prompt_tokens: int = 0,
     conversation_reuse: float = 0.0,
     first_key: bytes = b"",
-    new_key: bytes = b"",
 ) -> list[Ranked]:
     """Return the workers, best first. Unhealthy workers are a last resort.
 
-    `first_key` is the key of the first image. `new_key` is the key of the first content that is new
-    to the workers with most of the prompt.
+    `first_key` is the key of the first image.
     """
     match policy:
         case "longest-prefix":
@@ -94,7 +95,7 @@ def rank(
             scores = [-float(one.turn) for one in candidates]
         case _:
             scores = [-one.load for one in candidates]
-    home = home_of(candidates, new_key) if policy == "longest-prefix" else None
+    home = _home_of(candidates, first_key) if policy == "longest-prefix" else None
 
     def order(pair: tuple[float, Candidate]) -> tuple[bool, float, bool, float, int]:
         score, one = pair
@@ -121,19 +122,16 @@ def _prefix_scores(
     return [score(one) for one in candidates]
 
 
-def most_reused(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the healthy workers that hold most of the prompt."""
+def _home_of(candidates: Sequence[Candidate], first_key: bytes) -> str | None:
+    """Return the worker to which new content belongs, if several hold most of the prompt."""
     healthy = [one for one in candidates if one.is_healthy]
     most = max((one.reused_tokens for one in healthy), default=0)
-    return [one for one in healthy if one.reused_tokens == most]
-
-
-def home_of(candidates: Sequence[Candidate], new_key: bytes) -> str | None:
-    """Return the worker to which new content belongs, if several hold equally much before it."""
-    equal = most_reused(candidates)
-    if len(equal) < 2 or not new_key:
+    equal = [one for one in healthy if one.reused_tokens == most]
+    if len(equal) < 2:
         return None
-    return max(equal, key=lambda one: _consistent_hash(one, new_key)).url
+    block = equal[0].next_block
+    key = first_key or (b"" if block is None else b"%d" % block)
+    return max(equal, key=lambda one: _consistent_hash(one, key)).url if key else None
 
 
 def _consistent_hash(one: Candidate, key: bytes) -> float:

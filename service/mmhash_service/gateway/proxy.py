@@ -28,7 +28,6 @@ from mmhash_service.gateway.exchange import Exchange
 from mmhash_service.gateway.request import RoutedRequest, body_limit, has_prompt, read_request
 from mmhash_service.gateway.resources import GatewayResources
 from mmhash_service.gateway.router import Routing
-from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.items.context import resolve_tenant
 from mmhash_service.limits.capacity import Admission
 from mmhash_service.limits.text import header_of
@@ -55,11 +54,8 @@ _WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "TRACE"})
 class Proxy:
     """The ASGI application for all paths that the gateway does not answer itself."""
 
-    def __init__(
-        self,
-        resources: GatewayResources,
-        gateway: GatewaySettings,
-    ) -> None:
+    def __init__(self, resources: GatewayResources) -> None:
+        gateway = resources.gateway
         self._resources = resources
         self._settings = settings = resources.settings
         self._limits = resources.limits
@@ -140,7 +136,7 @@ class Proxy:
                 metrics.GATEWAY_RETRIES.labels(last_failure).inc()
             exchange = Exchange(self._fleet, decision, worker)
             try:
-                with exchange.computing():
+                with exchange:
                     # A prompt counts as being computed, and lengthens the queue, until its first
                     # token.
                     connection = await worker.send(

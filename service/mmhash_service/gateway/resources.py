@@ -4,7 +4,6 @@ import logging
 
 from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.fleet_metrics import FleetCollector
-from mmhash_service.gateway.router import Router
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.models import Models
 from mmhash_service.resources import Resources
@@ -15,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class GatewayResources(Resources):
-    """The service's resources, the workers, and the router that chooses among them."""
+    """The service's resources, and the workers."""
 
     def __init__(
         self,
@@ -26,8 +25,8 @@ class GatewayResources(Resources):
         needs_workers: bool = False,
     ) -> None:
         super().__init__(settings, models)
+        self.gateway = gateway
         self.fleet = Fleet(gateway, settings.engine_fallback)
-        self.router = Router(self.fleet, gateway)
         self._collector = FleetCollector(self.fleet)
         self._needs_workers = needs_workers
 
@@ -53,7 +52,7 @@ class GatewayResources(Resources):
         }
         logger.info(
             "routing by %s to %d workers, %d of them healthy (%s); models: %s; see the page /fleet",
-            self.router.policy, len(workers), sum(one.is_healthy for one in workers),
+            self.gateway.policy, len(workers), sum(one.is_healthy for one in workers),
             ", ".join(sorted(engines)) or "unknown engine", ", ".join(self.models.names) or "none",
         )  # fmt: skip
 

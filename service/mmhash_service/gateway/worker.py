@@ -1,7 +1,6 @@
 """A worker: its connections, its load and its health."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import httpx
@@ -88,39 +87,34 @@ class Worker:
         running = max(self.requests, self.engine_requests)
         return float(self._pending_tokens + RUNNING_TOKENS * running)
 
-    @contextmanager
-    def computing(
+    def begin(
         self,
         tokens: int,
         blocks: Sequence[int] = (),
         unnamed: UnnamedBlocks = NO_BLOCKS,
         *,
         new_part: float = 1.0,
-    ) -> Iterator[Sequence[int]]:
-        """Count a request, and its tokens until its response begins. `end` ends the request.
+    ) -> Sequence[int]:
+        """Count a request until `end`, and its tokens until `begin_response`.
 
-        `new_part` is the fraction of the prompt that these tokens are. Yields the blocks that are
-        expected from now on. Unless the request fails, they stay expected until they are removed.
+        `new_part` is the fraction of the prompt that these tokens are. Return the blocks that are
+        expected from now on, until they are removed.
         """
         self.requests += 1
         self.waiting += 1
         self._pending_tokens += tokens
         self.new_parts += new_part
-        expected = self.expected.add(blocks)
         self.sent.begin(unnamed)
-        try:
-            yield expected
-        except BaseException:
-            self.end(unnamed)
-            self.expected.remove(expected)
-            raise
-        finally:
-            self.waiting -= 1
-            self._pending_tokens -= tokens
-            self.new_parts -= new_part
+        return self.expected.add(blocks)
+
+    def begin_response(self, tokens: int, *, new_part: float = 1.0) -> None:
+        """Stop counting the tokens of a request, because they are computed."""
+        self.waiting -= 1
+        self._pending_tokens -= tokens
+        self.new_parts -= new_part
 
     def end(self, unnamed: UnnamedBlocks = NO_BLOCKS) -> None:
-        """Count a request as answered."""
+        """Stop counting a request."""
         self.requests -= 1
         self.sent.end(unnamed)
 

@@ -1,23 +1,20 @@
 """The gateway's ASGI application: a few paths of its own, and the proxy for all others."""
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect
 from starlette.responses import RedirectResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mmhash_service.endpoints import fleet, page, probes
 from mmhash_service.gateway.proxy import KNOWN_PATHS, Proxy
 from mmhash_service.gateway.resources import GatewayResources
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.http.app import build_endpoints, list_middleware, paths_of
-from mmhash_service.http.problem_responses import response_to
 from mmhash_service.models import Models
-from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
 
 # The probes of the gateway. Paths of other probes, such as /version, belong to the workers.
@@ -38,7 +35,7 @@ class Gateway:
         self.state = endpoints.state
         self._endpoints = endpoints
         self._own_paths = own_paths
-        self._proxy = ProblemMiddleware(proxy)
+        self._proxy = proxy
         self._app: ASGIApp = self._dispatch
         for each, args, options in reversed(list(middleware)):
             self._app = each(self._app, *args, **options)
@@ -48,34 +45,11 @@ class Gateway:
         scope["app"] = self  # endpoints find its resources through this
         await self._app(scope, receive, send)
 
-    async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        if _is_browser(scope):
+            return RedirectResponse("fleet")(scope, receive, send)
         is_own = scope["type"] != "http" or scope["path"] in self._own_paths
-        app: ASGIApp = self._endpoints if is_own else self._proxy
-        await (RedirectResponse("fleet") if _is_browser(scope) else app)(scope, receive, send)
-
-
-class ProblemMiddleware:
-    """Answers failures of any other application in the way FastAPI's are answered."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on; if it fails before its response begins, answer with a problem."""
-        has_started = False
-
-        async def send_and_note(message: Message) -> None:
-            nonlocal has_started
-            has_started = True
-            await send(message)
-
-        try:
-            await self._app(scope, receive, send_and_note)
-        except Exception as error:
-            if not has_started:
-                await response_to(error)(scope, receive, send)
-            if has_started or not isinstance(error, Problem | ClientDisconnect):
-                raise
+        return (self._endpoints if is_own else self._proxy)(scope, receive, send)
 
 
 def _is_browser(scope: Scope) -> bool:
@@ -105,4 +79,4 @@ def create_gateway(
     own_paths = paths_of(route for router in routers for route in router.routes)
     middleware = list_middleware(settings, own_paths | KNOWN_PATHS, page.GATEWAY_FILES.keys())
     endpoints = build_endpoints(resources, routers)
-    return Gateway(endpoints, own_paths, Proxy(resources, gateway), middleware)
+    return Gateway(endpoints, own_paths, Proxy(resources), middleware)

@@ -1,4 +1,4 @@
-"""What every request passes: metrics and access log, spans, API keys, duplicate headers."""
+"""What every request passes: metrics, access log, failures, spans, API keys, duplicate headers."""
 
 import logging
 from collections.abc import Collection
@@ -7,12 +7,14 @@ from time import perf_counter
 
 from blake3 import blake3
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mmhash_service.bodies.reading import BODY_BYTES
 from mmhash_service.endpoints import probes
-from mmhash_service.http.problem_responses import problem_response
+from mmhash_service.http.problem_responses import problem_response, response_to
 from mmhash_service.limits.text import repeated_header
+from mmhash_service.problems.problem import Problem
 from mmhash_service.resources import Resources
 from mmhash_service.telemetry import ROUTE, metrics, tracing
 from mmhash_service.telemetry.tracing import ID_HEADER, id_of, request_id
@@ -26,7 +28,8 @@ POLLED = frozenset({"/live", "/ready", "/health", "/metrics"})
 class RequestMiddleware:
     """Counts, times and logs requests, and refuses requests with duplicate headers.
 
-    Paths other than `paths` are reported as `other`.
+    A failure that no application below has answered becomes a problem response. Paths other than
+    `paths` are reported as `other`.
     """
 
     def __init__(self, app: ASGIApp, paths: frozenset[str]) -> None:
@@ -59,6 +62,12 @@ class RequestMiddleware:
             return
         try:
             await app(scope, receive, send_and_note)
+        except Exception as error:
+            has_response = status > 0
+            if not has_response:
+                await response_to(error)(scope, receive, send_and_note)
+            if has_response or not isinstance(error, Problem | ClientDisconnect):
+                raise  # for the server's log
         finally:
             seconds = perf_counter() - start
             label = path if path in self._paths else "other"

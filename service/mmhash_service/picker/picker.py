@@ -128,7 +128,7 @@ class Picker:
         # Workers of other engines would get a body that was prepared for the best worker's engine.
         endpoints = [str(one.endpoint) for one in workers if one.engine == best.engine]
         exchange = Exchange(self._fleet, decision, best)
-        computing.enter_context(exchange.computing())
+        computing.enter_context(exchange)
         text = decision.prepared.body
         is_changed = text != body.text
         headers = [*self._authorization, *decision.prepared.headers]

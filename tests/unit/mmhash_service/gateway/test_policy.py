@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmhash_service.gateway.policy import Candidate, Conversations, Policy, rank
+from mmhash_service.gateway.policy import Candidate, Conversations, Policy, Ranked, rank
 
 PROMPT = 1000
 POLICIES: list[Policy] = ["longest-prefix", "least-load", "round-robin", "consistent-hash"]
@@ -34,7 +34,8 @@ def test_requests_that_wait_are_delayed_by_what_is_computed() -> None:
     """The worker without the prefix is faster for this prompt, and makes three others later."""
     workers = [Candidate("a", 600, 700, 1, waiting=2), Candidate("b", 0, 0, 2)]
     assert best(*workers, prompt=1000) == "a"
-    assert best(*(one._replace(waiting=0) for one in workers), prompt=1000) == "b"
+    workers[0].waiting = 0
+    assert best(*workers, prompt=1000) == "b"
 
 
 def test_requests_that_an_unhealthy_worker_holds_delay_nobody() -> None:
@@ -67,8 +68,8 @@ def test_the_score_is_the_formula_of_the_page() -> None:
     ]
     ranked = rank("longest-prefix", workers, prompt_tokens=200, conversation_reuse=1000)
     assert ranked == [
-        ("a", 96, 400, -(400 + (1 + 3 / 2) * 88 + 88 / 200 * 1000 * 0.25), 16),
-        ("b", 0, 1200, -(1200 + (1 + 3 / 2) * 200), 0),
+        Ranked("a", 96, 400, -(400 + (1 + 3 / 2) * 88 + 88 / 200 * 1000 * 0.25), 16),
+        Ranked("b", 0, 1200, -(1200 + (1 + 3 / 2) * 200), 0),
     ]
 
 
@@ -96,7 +97,7 @@ def test_expected_tokens_count_like_matched_ones() -> None:
 def home(key: bytes, **loads: float) -> str:
     """Return the best of workers that have nothing of a prompt whose new content has this key."""
     workers = [Candidate(name, 0, load, 0) for name, load in loads.items()]
-    ranked = rank("longest-prefix", workers, prompt_tokens=PROMPT, new_key=key)
+    ranked = rank("longest-prefix", workers, prompt_tokens=PROMPT, first_key=key)
     return ranked[0].url
 
 
@@ -113,10 +114,18 @@ def test_new_content_has_one_home_unless_that_has_more_load() -> None:
 def test_the_home_of_new_content_is_one_of_those_that_have_most() -> None:
     workers = [Candidate(name, 16 * (name in "bc"), 0, 0) for name in "abcd"]
     first = {
-        rank("longest-prefix", workers, prompt_tokens=PROMPT, new_key=b"%d" % number)[0].url
+        rank("longest-prefix", workers, prompt_tokens=PROMPT, first_key=b"%d" % number)[0].url
         for number in range(100)
     }
     assert first == {"b", "c"}
+
+
+def test_without_an_image_the_next_block_has_a_home() -> None:
+    first = {
+        rank("longest-prefix", [Candidate(name, 0, 0, 0, next_block=block) for name in "ab"])[0].url
+        for block in range(20)
+    }
+    assert first == {"a", "b"}
 
 
 def test_equal_workers_take_turns() -> None:
@@ -163,7 +172,7 @@ candidates = st.lists(
 def test_every_worker_is_ranked_and_unhealthy_ones_come_last(
     workers: list[Candidate], policy: Policy, key: bytes
 ) -> None:
-    ranked = rank(policy, workers, first_key=key, new_key=key)
+    ranked = rank(policy, workers, first_key=key)
     assert sorted(one.url for one in ranked) == sorted(one.url for one in workers)
     is_healthy = {one.url: one.is_healthy for one in workers}
     health = [is_healthy[one.url] for one in ranked]

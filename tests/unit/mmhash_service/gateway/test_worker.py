@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -23,29 +22,26 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
 
 
 def test_load_is_what_is_to_be_computed_and_what_runs(worker: Worker) -> None:
-    with worker.computing(500):
-        assert worker.load == 500 + RUNNING_TOKENS
-    assert worker.load == RUNNING_TOKENS  # its response has begun
+    worker.begin(500)
+    assert worker.load == 500 + RUNNING_TOKENS
+    worker.begin_response(500)
+    assert worker.load == RUNNING_TOKENS
     worker.end()
     assert worker.load == 0
 
 
-def test_a_request_that_fails_leaves_nothing(worker: Worker) -> None:
-    with pytest.raises(KeyError), worker.computing(500, [1, 2]):
-        raise KeyError
-    assert worker.load == 0
-    assert len(worker.expected) == 0
-
-
 def test_a_request_is_a_part_of_a_conversation_until_its_response(worker: Worker) -> None:
-    with worker.computing(500), worker.computing(100, new_part=0.25):
-        assert (worker.waiting, worker.new_parts) == (2, 1.25)
+    worker.begin(500)
+    worker.begin(100, new_part=0.25)
+    assert (worker.waiting, worker.new_parts) == (2, 1.25)
+    worker.begin_response(500)
+    worker.begin_response(100, new_part=0.25)
     assert (worker.waiting, worker.new_parts) == (0, 0)
 
 
 def test_blocks_are_expected_until_they_are_removed(worker: Worker) -> None:
-    with worker.computing(500, [1, 2]) as blocks:
-        pass
+    blocks = worker.begin(500, [1, 2])
+    worker.begin_response(500)
     assert worker.expected.run([1, 2, 3], 0) == 2
     worker.expected.remove(blocks)
     assert worker.expected.run([1, 2, 3], 0) == 0
@@ -53,8 +49,8 @@ def test_blocks_are_expected_until_they_are_removed(worker: Worker) -> None:
 
 def test_what_the_engine_says_counts_if_it_is_more(worker: Worker) -> None:
     worker.engine_requests = 3
-    with worker.computing(0):
-        assert worker.load == 3 * RUNNING_TOKENS
+    worker.begin(0)
+    assert worker.load == 3 * RUNNING_TOKENS
 
 
 def test_a_worker_that_comes_back_may_have_lost_what_it_was_sent(worker: Worker) -> None:
@@ -123,17 +119,6 @@ def test_what_a_worker_may_have_read_is_not_sent_to_it_again() -> None:
             await worker.probe(b"/1", 60)
             with pytest.raises(BrokenError):
                 await worker.probe(b"/2", 60)
-            assert paths == [b"/1", b"/2"]
-
-    asyncio.run(run())
-
-
-def test_an_idle_connection_that_its_worker_has_closed_is_not_used() -> None:
-    async def run() -> None:
-        with worker_of([OK], [OK]) as (worker, paths):
-            await worker.probe(b"/1", 60)
-            time.sleep(0.2)  # noqa: ASYNC251  (the event loop does not see that it is closed)
-            await worker.probe(b"/2", 60)
             assert paths == [b"/1", b"/2"]
 
     asyncio.run(run())
