@@ -90,10 +90,6 @@ class WorkerState(BaseModel):
     )
     healthy: bool
     models: list[str] = Field(description="The models listed at /v1/models; empty if unknown.")
-    mismatched: bool = Field(
-        description="True if the worker shares no model with any other worker. It only gets "
-        "requests for its own models."
-    )
     requests: int = Field(description="How many requests of this process the worker is answering.")
     load: float = Field(description="How many tokens the worker must compute, by estimate.")
     last_how: str | None = Field(
@@ -151,12 +147,12 @@ async def workers(request: Request) -> Response:
     states = []
     for number, (url, worker) in enumerate(list(fleet.workers.items())):
         await end_turn(number)
-        states.append(_state(worker, stats.get(url), fleet.models.mismatched))
+        states.append(_state(worker, stats.get(url)))
     answer = {"policy": resources.gateway.policy, "workers": states}
     return LongResponse(_ENCODER.encode(answer), resources.limits)
 
 
-def _state(worker: Worker, stats: WorkerStats | None, mismatched: frozenset[str]) -> dict[str, Any]:
+def _state(worker: Worker, stats: WorkerStats | None) -> dict[str, Any]:
     """Return a worker's state. Without KV events, their counts are 0."""
     return WorkerState(
         url=worker.url,
@@ -167,7 +163,6 @@ def _state(worker: Worker, stats: WorkerStats | None, mismatched: frozenset[str]
         plugin=worker.plugin,
         healthy=worker.is_healthy,
         models=sorted(worker.models),
-        mismatched=worker.url in mismatched,
         requests=worker.requests,
         load=worker.load,
         last_how=worker.last_how,

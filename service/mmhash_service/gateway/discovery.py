@@ -1,4 +1,4 @@
-"""Ask a worker's server for its engine, the names of its blocks, its KV events and its load."""
+"""Ask a worker's server for its engine, the names of its blocks, and its KV events."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -201,32 +201,3 @@ def _read(kind: type[T], status: int, body: bytes) -> T | None:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-
-
-# The metrics of vLLM and SGLang for running and for waiting requests.
-_NAMES = (
-    b"vllm:num_requests_running",
-    b"vllm:num_requests_waiting",
-    b"sglang:num_running_reqs",
-    b"sglang:num_queue_reqs",
-)
-_NUMBER = re.compile(rb"\d{1,20}(?:\.\d{1,20})?(?:e[+-]?\d{1,3})?")
-
-# There is a line for each data-parallel rank.
-_MAX_LINES = 256
-
-_MAX_REQUESTS = 10**9
-
-
-def count_requests(exposition: bytes) -> int:
-    """Return how many requests run or wait in all ranks of the engine.
-
-    Only lines with these metrics are parsed, because a page may have 1 MiB.
-    """
-    count = 0.0
-    for name in _NAMES:
-        for rest in (b"\n" + exposition).split(b"\n" + name, _MAX_LINES)[1:]:
-            labels, _, number = rest.partition(b"\n")[0].rpartition(b" ")
-            if labels[:1] in {b"", b"{"} and _NUMBER.fullmatch(number):
-                count += float(number)
-    return int(min(_MAX_REQUESTS, count))

@@ -12,10 +12,10 @@ from mmhash.errors import InputValueError, LimitError
 from mmhash.kvindex import Index, Match, WorkerStats
 from mmhash.kvindex import Worker as EventSource
 from mmhash_service.gateway.connection import SilentError, WorkerError
-from mmhash_service.gateway.discovery import complete, count_requests, describe
+from mmhash_service.gateway.discovery import complete, describe
 from mmhash_service.gateway.naming import PLUGIN_PATH, read_plugin
 from mmhash_service.gateway.policy import Conversations
-from mmhash_service.gateway.served_models import ServedModels, read_model_list
+from mmhash_service.gateway.served_models import read_model_list, workers_for
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.sources import read_workers
 from mmhash_service.gateway.worker import Adapter, Worker
@@ -51,7 +51,10 @@ class Fleet:
         self.cached_tokens = LEAST_CACHED_TOKENS
         """The number of tokens in the caches of all workers together."""
         self.conversations = Conversations()
-        self.models = ServedModels()
+        self.has_one_list = True
+        """True if no two workers list different models."""
+        self.has_adapters = False
+        """True if any worker lists a LoRA adapter."""
         self._is_indexing = False
         # Set by open(), and ended by close().
         self.index: Index
@@ -94,7 +97,7 @@ class Fleet:
     def workers_for(self, model: str) -> Sequence[Worker]:
         """Return the workers that may get a request for a model; "" means no model."""
         workers = list(self.workers.values())
-        return workers if self.models.is_one_list else self.models.workers_for(model, workers)
+        return workers if self.has_one_list else workers_for(model, workers)
 
     def adapters(self, model: str, engine: EngineSpec) -> set[Adapter]:
         """Return what an engine's workers list for an adapter of this name.
@@ -221,13 +224,10 @@ class Fleet:
         return joined
 
     def _compare_models(self) -> None:
-        """Find the mismatched workers, and log new ones."""
-        for url in self.models.compare(self.workers.values()):
-            logger.error(
-                "worker %s serves %s, the others %s: "
-                "requests that name one of these go only to workers that list it",
-                url, _in_short(self.workers[url].models), _in_short(self.models.of_others(url)),
-            )  # fmt: skip
+        """Note whether the models that workers list matter to requests."""
+        lists = [worker.models for worker in self.workers.values() if worker.models]
+        self.has_one_list = all(one.keys() == lists[0].keys() for one in lists)
+        self.has_adapters = any(any(one.values()) for one in lists)
 
     def _read_events(self) -> None:
         """Note how many tokens the caches hold, and which workers restarted."""
@@ -328,9 +328,6 @@ class Fleet:
         status, _ = await worker.probe(b"/health", timeout_s)
         if status >= 500:
             raise WorkerError(f"/health answers {status}")
-        if self._settings.engine_metrics:
-            _, text = await worker.probe(b"/metrics", timeout_s)
-            worker.engine_requests = count_requests(text)
 
     async def _describe(self, worker: Worker) -> None:
         """Ask a worker to describe itself, and subscribe to its KV events. Settings override."""
@@ -411,7 +408,3 @@ class Fleet:
             logger.info("worker %s does not list its models: %r", worker.url, error)
         else:
             worker.note_models(*read_model_list(*answer))
-
-
-def _in_short(names: Iterable[str]) -> str:
-    return repr(", ".join(sorted(names))[:200])

@@ -11,7 +11,6 @@ from mmhash_service.gateway.fleet import Fleet
 PREFIX = "mmhash_gateway_worker_"
 GAUGES = {
     "healthy": "1 if the worker is healthy, otherwise 0.",
-    "mismatched": "1 if the worker lists models, but none that another worker lists.",
     "events_connected": "1 if the worker's KV events are connected.",
     "events_lag_seconds": "Time from an event of the worker to its arrival.",
     "blocks": "Blocks that the worker's KV events list as stored.",
@@ -33,10 +32,7 @@ class FleetCollector(Collector):
         }
         stats = self._fleet.index.stats().workers
         for url, worker in list(self._fleet.workers.items()):
-            values: dict[str, float] = {
-                "healthy": worker.is_healthy,
-                "mismatched": url in self._fleet.models.mismatched,
-            }
+            values: dict[str, float] = {"healthy": worker.is_healthy}
             if of_events := stats.get(url):  # a worker without KV events has none
                 values["events_connected"] = of_events.is_connected
                 values["events_lag_seconds"] = of_events.lag_s

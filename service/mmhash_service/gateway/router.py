@@ -223,8 +223,7 @@ class Routing:
 
     async def _requested_model(self) -> str:
         """Return the requested model if the workers list different models or adapters."""
-        models = self._fleet.models
-        if models.is_one_list and not models.has_adapters:
+        if self._fleet.has_one_list and not self._fleet.has_adapters:
             return ""
         return await self._routed.model(self._resources.work)
 
@@ -290,7 +289,7 @@ class Routing:
 
     def _adapter(self, context: RequestContext, name: str, engine: EngineSpec) -> Adapter | None:
         """Return the LoRA adapter that a request names, if the adapter counts in block names."""
-        if not self._fleet.models.has_adapters:
+        if not self._fleet.has_adapters:
             return None
         (requested,) = context.engines
         if "lora" not in requested.engine.prompt_fields(requested.version):

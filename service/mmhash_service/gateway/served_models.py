@@ -1,11 +1,10 @@
-"""Compare the models that workers list at /v1/models, to choose the workers for a request.
+"""The models that workers list at /v1/models, and the workers for a request by its model.
 
-A worker with the wrong model, such as a new pod at an old pod's address, refuses requests at once.
-Without a comparison it would look idle and attract more of them. No I/O, no clock.
+A worker with another model refuses requests at once, so it would look idle and attract more of
+them. No I/O, no clock.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -41,39 +40,6 @@ _MODEL_LIST = msgspec.json.Decoder(_ModelList)
 _MODEL_NAME = msgspec.json.Decoder(_ModelName)
 
 
-class ServedModels:
-    """The lists of models of all workers, compared with each other."""
-
-    def __init__(self) -> None:
-        self.is_one_list = True
-        """True if no two workers list different models."""
-        self.has_adapters = False
-        """True if any worker lists a LoRA adapter."""
-        self.mismatched: frozenset[str] = frozenset()
-        """Workers that share no model with any other worker."""
-        self._lists: dict[str, frozenset[str]] = {}
-
-    def compare(self, workers: Iterable[Worker]) -> list[str]:
-        """Compare the lists. Return the workers that have become mismatched."""
-        workers = list(workers)
-        self.has_adapters = any(any(worker.models.values()) for worker in workers)
-        lists = {worker.url: frozenset(worker.models) for worker in workers}
-        if lists == self._lists:
-            return []
-        before, self._lists = self._lists, lists
-        self.is_one_list = len({names for names in lists.values() if names}) < 2
-        self.mismatched = find_mismatched(lists)
-        return [url for url in self.mismatched if lists[url] != before.get(url)]
-
-    def of_others(self, url: str) -> frozenset[str]:
-        """Return the models that all other workers list."""
-        return frozenset().union(*(names for one, names in self._lists.items() if one != url))
-
-    def workers_for(self, model: str, workers: Sequence[Worker]) -> Sequence[Worker]:
-        """Return the workers that may get a request that names a model; "" is none."""
-        return workers if self.is_one_list else workers_for(model, workers, self.mismatched)
-
-
 def read_model_list(status: int, body: bytes) -> tuple[dict[str, Adapter | None], str | None]:
     """Read an answer to GET /v1/models: the models, and the engine's name of the base model.
 
@@ -97,26 +63,14 @@ def requested_model(body: bytes) -> str:
         return ""
 
 
-def find_mismatched(lists: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """Return the workers that share no model with any other worker."""
-    counts = Counter(name for names in lists.values() for name in names)
-    listing = [url for url, names in lists.items() if names]
-    if len(listing) < 2:
-        return frozenset()
-    return frozenset(url for url in listing if all(counts[name] == 1 for name in lists[url]))
-
-
-def workers_for(
-    model: str, workers: Sequence[Worker], mismatched: Iterable[str]
-) -> Sequence[Worker]:
+def workers_for(model: str, workers: Sequence[Worker]) -> Sequence[Worker]:
     """Return the workers that may get a request for a model; an empty string means no model.
 
     A worker whose list is unknown may have any model.
     """
     listing = [worker for worker in workers if model in worker.models]
     if not listing:
-        matching = [worker for worker in workers if worker.url not in mismatched]
-        return matching if any(worker.models for worker in matching) else workers
+        return workers
     able = [worker for worker in workers if not worker.models or model in worker.models]
     if any(worker.is_healthy for worker in able):
         return able

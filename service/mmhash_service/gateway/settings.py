@@ -50,11 +50,6 @@ class GatewaySettings(SourcedSettings):
         description="How to choose a worker: `longest-prefix`, `least-load`, `round-robin` or "
         "`consistent-hash`.",
     )
-    engine_metrics: bool = Field(
-        default=False,
-        description="Also read the running and waiting requests from each worker's /metrics, "
-        "for load that bypasses this gateway.",
-    )
     hashes: Literal["engine", "key"] = Field(
         default="engine",
         description="`engine`: forward requests unchanged to vLLM 0.27 and newer, which names "
@@ -91,11 +86,6 @@ class GatewaySettings(SourcedSettings):
     worker_api_key: SecretStr | None = Field(
         default=None,
         description="The workers' API key, sent instead of the client's Authorization.",
-    )
-    route_header: bool = Field(
-        default=False,
-        description="Add the route to each response, as in the access log: `X-Mmhash-Route: "
-        "worker=URL; how=planned; prompt_tokens=512; matched_tokens=496`.",
     )
 
     picker_certificate: Path | None = Field(

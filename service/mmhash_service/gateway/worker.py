@@ -64,8 +64,6 @@ class Worker:
         self.expected = ExpectedBlocks()
         self.sent = SentBlocks()
         """The unnamed blocks that this process has sent to the worker."""
-        self.engine_requests = 0
-        """The number of requests that the worker reports itself."""
         self.names = NameCheck()
         self.release = ""
         """The engine and release that the server reports, such as vllm@0.32.0."""
@@ -84,8 +82,7 @@ class Worker:
     @property
     def load(self) -> float:
         """The estimated number of tokens to compute before another request."""
-        running = max(self.requests, self.engine_requests)
-        return float(self._pending_tokens + RUNNING_TOKENS * running)
+        return float(self._pending_tokens + RUNNING_TOKENS * self.requests)
 
     def begin(
         self,

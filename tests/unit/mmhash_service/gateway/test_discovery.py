@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mmhash_service.gateway.discovery import Description, complete, count_requests, describe
+from mmhash_service.gateway.discovery import Description, complete, describe
 from mmhash_service.gateway.worker_spec import EngineSpec, parse_worker
 
 SOURCE = {"endpoint": "tcp://*:5557", "replay_endpoint": "tcp://*:5558", "topic": "kv"}
@@ -131,34 +131,3 @@ def test_an_engine_whose_blocks_have_no_names_is_told_why(
     found = complete(parse_worker("http://a"), said(answers), None)
     assert not found.engine.name
     assert member in found.lacking["engine"] + "engine" * (member == "engine")
-
-
-VLLM_METRICS = b"""# HELP vllm:num_requests_running Number of requests in model execution batches.
-# TYPE vllm:num_requests_running gauge
-vllm:num_requests_running{engine="0",model_name="tiny"} 3.0
-vllm:num_requests_running{engine="1",model_name="tiny"} 1.0
-vllm:num_requests_waiting{engine="0",model_name="tiny"} 2.0
-vllm:num_requests_waiting_by_reason{engine="0",model_name="tiny",reason="x"} 2.0
-"""
-SGLANG_METRICS = b"""sglang:num_running_reqs{engine_type="unified",model_name="tiny"} 4.0
-sglang:num_queue_reqs{engine_type="unified",model_name="tiny"} 1.0
-sglang:num_running_reqs_offline_batch{model_name="tiny"} 9.0
-"""
-
-
-def test_running_and_waiting_requests_of_all_ranks_are_counted() -> None:
-    assert count_requests(VLLM_METRICS) == 6
-    assert count_requests(SGLANG_METRICS) == 5
-
-
-def test_anything_else_is_no_request() -> None:
-    assert count_requests(b"") == count_requests(b"vllm:num_requests_running{ NaN\n\xff") == 0
-
-
-@pytest.mark.parametrize(
-    "number", [b"1e999", b"9" * 400, b"1.2.3", b"1e", b"1+1", b"1e5e5", b"2.E"]
-)
-def test_any_number_is_counted_or_passed_over(number: bytes) -> None:
-    """An error would end the probes of the worker."""
-    lines = b"vllm:num_requests_running %b\nvllm:num_requests_waiting 1\n" % number
-    assert count_requests(lines) in {1, 10**9}

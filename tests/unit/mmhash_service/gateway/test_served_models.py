@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 
 from mmhash_service.gateway.served_models import (
-    ServedModels,
-    find_mismatched,
     read_model_list,
     requested_model,
     workers_for,
@@ -72,25 +70,6 @@ def test_a_request_names_a_model(body: bytes, model: str) -> None:
     assert requested_model(body) == model
 
 
-@pytest.mark.parametrize(
-    ("lists", "mismatched"),
-    [
-        ({}, ""),
-        ({"1": "a"}, ""),
-        ({"1": "a", "2": ""}, ""),
-        ({"1": "a", "2": "a", "3": "x"}, "3"),
-        ({"1": "a", "2": "al", "3": "ak"}, ""),
-        ({"1": "a", "2": "x"}, "12"),
-        ({"1": "a", "2": "a", "3": "x", "4": "x"}, ""),
-    ],
-)
-def test_a_worker_is_mismatched_if_it_shares_no_model(
-    lists: dict[str, str], mismatched: str
-) -> None:
-    found = find_mismatched({url: frozenset(names) for url, names in lists.items()})
-    assert found == set(mismatched)
-
-
 def chosen(model: str, *workers: tuple[str, bool]) -> list[int]:
     """Return the numbers of the workers that may get a request; each has its models and health."""
     made = []
@@ -98,25 +77,7 @@ def chosen(model: str, *workers: tuple[str, bool]) -> list[int]:
         worker = Worker(parse_worker(f"http://{number}:1"), GatewaySettings())
         worker.models, worker.is_healthy = dict.fromkeys(models), is_healthy
         made.append(worker)
-    mismatched = find_mismatched({worker.url: worker.models for worker in made})
-    return [made.index(worker) for worker in workers_for(model, made, mismatched)]
-
-
-def test_lists_that_change_are_compared_once() -> None:
-    workers = [Worker(parse_worker(f"http://{number}:1"), GatewaySettings()) for number in "123"]
-    served = ServedModels()
-    assert served.compare(workers) == []
-    assert served.is_one_list
-    for worker, names in zip(workers, ("a", "a", "x"), strict=True):
-        worker.models = dict.fromkeys(names)
-    assert served.compare(workers) == ["http://3:1"]
-    assert served.mismatched == {"http://3:1"}
-    assert served.of_others("http://3:1") == {"a"}
-    assert not served.is_one_list
-    assert served.compare(workers) == []
-    assert served.mismatched == {"http://3:1"}
-    assert served.compare(workers[:2]) == []
-    assert served.mismatched == frozenset()
+    return [made.index(worker) for worker in workers_for(model, made)]
 
 
 UP, DOWN = True, False
@@ -131,12 +92,8 @@ UP, DOWN = True, False
         ("a", [("a", DOWN), ("x", UP), ("", DOWN)], [0, 2]),
         ("l", [("al", UP), ("a", UP)], [0]),
         ("l", [("al", DOWN), ("a", UP), ("x", UP)], [0, 1]),  # it may load the adapter
-        ("", [("a", UP), ("a", UP), ("x", UP)], [0, 1]),
-        ("other", [("a", UP), ("a", UP), ("x", UP)], [0, 1]),
-        ("", [("a", UP), ("x", UP)], [0, 1]),
         ("", [("a", UP), ("x", UP), ("", UP)], [0, 1, 2]),
-        ("", [("a", UP), ("a", UP), ("x", UP), ("x", UP)], [0, 1, 2, 3]),
-        ("other", [("", UP), ("", UP)], [0, 1]),
+        ("other", [("a", UP), ("x", UP), ("", UP)], [0, 1, 2]),
     ],
 )
 def test_a_request_goes_to_workers_that_have_its_model(

@@ -47,12 +47,6 @@ def test_blocks_are_expected_until_they_are_removed(worker: Worker) -> None:
     assert worker.expected.run([1, 2, 3], 0) == 0
 
 
-def test_what_the_engine_says_counts_if_it_is_more(worker: Worker) -> None:
-    worker.engine_requests = 3
-    worker.begin(0)
-    assert worker.load == 3 * RUNNING_TOKENS
-
-
 def test_a_worker_that_comes_back_may_have_lost_what_it_was_sent(worker: Worker) -> None:
     worker.readmit()
     blocks = UnnamedBlocks([b"1"], 32)
