@@ -103,15 +103,15 @@ def match_rows() -> list[Row]:
     for state in index._workers.values():
         state.ranks.get(0)
     sets = SetsTable()
-    fill(lambda holder, ids: index.table.store(holder, "GPU", 0, ids, Layout(16)))
+    fill(lambda holder, ids: index.table.store(holder, 0, ids, Layout(16)))
     fill(sets.store)
     rows = []
     for name, parts in prompts():
         for holder, ids in enumerate(parts):
-            index.table.store(holder, "GPU", 0, ids, Layout(16))
+            index.table.store(holder, 0, ids, Layout(16))
             sets.store(holder, ids)
         prompt = parts[-1]
-        assert index.table.match(prompt).in_any == sets.match(prompt)
+        assert index.table.match(prompt) == sets.match(prompt)
         table, whole, peer = fastest(
             lambda prompt=prompt: index.table.match(prompt),  # type: ignore[misc]
             lambda prompt=prompt: index.match(prompt),  # type: ignore[misc]
@@ -156,9 +156,9 @@ def apply(table: BlockTable, payloads: Sequence[bytes]) -> None:
     for payload in payloads:
         for event in parse_batch(payload).events:
             if isinstance(event, BlocksStored):
-                table.store(0, "GPU", 0, event.ids)
+                table.store(0, 0, event.ids)
             elif isinstance(event, BlocksRemoved):
-                table.remove(0, "GPU", 0, event.ids)
+                table.remove(0, 0, event.ids)
 
 
 def full_table_rows() -> list[Row]:
@@ -166,7 +166,7 @@ def full_table_rows() -> list[Row]:
     table = BlockTable(BLOCKS)
     for _ in range(WORKERS):
         table.open()
-    fill(lambda holder, ids: table.store(holder, "GPU", 0, ids))
+    fill(lambda holder, ids: table.store(holder, 0, ids))
     rows = []
     for blocks in (1, 16, 64):
         payloads = [batch(100, blocks, seed) for seed in range(50)]
@@ -287,7 +287,7 @@ def _bytes_per_block(name: str) -> float:
     else:
         for _ in range(WORKERS):
             table.open()
-        fill(lambda holder, ids: table.store(holder, "GPU", 0, ids))
+        fill(lambda holder, ids: table.store(holder, 0, ids))
     return (rss() - start) / BLOCKS
 
 
@@ -311,7 +311,7 @@ def redis_rows() -> list[Row]:
 
         table = BlockTable(BLOCKS)
         table.open()
-        table.store(0, "GPU", 0, prompt)
+        table.store(0, 0, prompt)
         own, one, sets, masks = fastest(
             lambda: table.match(prompt),
             lambda: client.get(keys[0]),

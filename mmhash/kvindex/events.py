@@ -2,7 +2,8 @@
 
 A batch is an array of time, events and rank. An event is a map, or an array in older releases. vLLM
 and SGLang use the same field names in the same order up to `medium`. Fields that only describe a
-block, such as its tokens, stay encoded, because the index never reads them.
+block, such as its tokens, stay encoded, because the index never reads them. It does not read the
+tier either: a copy in any tier saves computing the block.
 """
 
 from functools import lru_cache
@@ -18,9 +19,6 @@ from mmhash.kvindex.table import Layout, block_id, block_ids
 MAX_BYTES = 16 << 20
 MAX_EVENTS = 1 << 16
 MAX_BLOCKS = 1 << 18
-
-Name = Annotated[str, Meta(max_length=256)]
-"""The name of a tier, bounded in length because the index keeps it."""
 
 BlockSize = Annotated[int, Meta(ge=0, le=1 << 16)]
 """The tokens of a block, bounded: with huge blocks a worker would seem to hold every prompt."""
@@ -44,14 +42,11 @@ def _layout(block_size: int, kind: str | None, window: int | None) -> Layout:
 
 
 class BlocksStored(Struct, tag="BlockStored", gc=False):
-    """Blocks that have entered a tier; each block follows the one before it."""
+    """Blocks that a tier has stored; each block follows the one before it."""
 
     ids: UnsignedIds = field(name="block_hashes")
     block_size: BlockSize
-    medium: Name | None = None
     group: int | None = field(default=None, name="group_idx")
-    # The store behind a shared tier, which may hold the same block several times.
-    ownership: Name | None = None
     kv_cache_spec_kind: str | None = None
     kv_cache_spec_sliding_window: int | None = None
     raw_parent: Raw = field(default=_NIL, name="parent_block_hash")
@@ -83,12 +78,10 @@ class BlocksStored(Struct, tag="BlockStored", gc=False):
 
 
 class BlocksRemoved(Struct, tag="BlockRemoved", gc=False):
-    """Blocks that have left a tier."""
+    """Blocks that a tier has removed."""
 
     ids: UnsignedIds = field(name="block_hashes")
-    medium: Name | None = None
     group: int | None = field(default=None, name="group_idx")
-    ownership: Name | None = None
 
 
 class CacheCleared(Struct, tag="AllBlocksCleared", gc=False):
@@ -124,7 +117,7 @@ class _StoredArray(Struct, tag="BlockStored", array_like=True, gc=False):
     tokens: Raw
     block_size: BlockSize
     lora: Raw = _NIL
-    medium: Name | None = None
+    medium: Raw = _NIL
     lora_name: Raw = _NIL
     extra_keys: Raw = _NIL
 
@@ -132,7 +125,6 @@ class _StoredArray(Struct, tag="BlockStored", array_like=True, gc=False):
         return BlocksStored(
             block_ids(self.ids),
             self.block_size,
-            self.medium,
             raw_parent=self.parent,
             raw_tokens=self.tokens,
             raw_extra_keys=self.extra_keys,
@@ -143,10 +135,9 @@ class _RemovedArray(Struct, tag="BlockRemoved", array_like=True, gc=False):
     """The removed blocks of an older release."""
 
     ids: AnyIds
-    medium: Name | None = None
 
     def as_event(self) -> BlocksRemoved:
-        return BlocksRemoved(block_ids(self.ids), self.medium)
+        return BlocksRemoved(block_ids(self.ids))
 
 
 class _ClearedArray(Struct, tag="AllBlocksCleared", array_like=True, gc=False):

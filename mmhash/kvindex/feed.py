@@ -60,13 +60,9 @@ class Feed:
         self._reset()
 
     def _reset(self) -> None:
-        # The publisher has answered a replay on this connection, so silence means that it hangs.
-        self.answers = False
-        self._is_silent = False
         self._next: int | None = None  # None: start with whichever batch comes first
         self._last_live = -1
         self.is_replaying = False  # from the request of a replay to its end
-        self.is_probing = False  # by a replay that nothing is missing for
         self._waiting: deque[tuple[int, bytes]] = deque()  # for the end of the replay
         self._waiting_bytes = 0
         self._start = 0  # of the last replay
@@ -88,22 +84,11 @@ class Feed:
         self._drop()
         self._reset()
 
-    def probe(self) -> None:
-        """Request the next batches, to find lost batches at the end or a publisher that hangs.
-
-        Not counted as a replay: an idle publisher gets this request every few seconds.
-        """
-        if self.answers and not self.is_replaying:
-            self._request(self._next or 0, is_probe=True)
-
     def live(self, number: int, payload: bytes) -> None:
         """Take a batch from the subscription."""
-        is_restart = number <= self._last_live
-        if is_restart:
+        if number <= self._last_live:
             self.counts.restarts += 1
             self.disconnected()
-        if is_restart or self._is_silent:
-            self._is_silent = False
             self._request(0)
         self._last_live = number
         if not self.is_replaying:
@@ -115,7 +100,6 @@ class Feed:
 
     def replayed(self, number: int, payload: bytes) -> None:
         """Take a batch from a replay."""
-        self.answers = True
         if not self.is_replaying:
             return
         if self._next is None or number == self._next:
@@ -126,7 +110,6 @@ class Feed:
 
     def replay_ended(self) -> None:
         """Apply the batches that waited for the replay, or request what the replay left out."""
-        self.answers = True
         if not self.is_replaying:
             return
         hole = self._hole
@@ -155,11 +138,8 @@ class Feed:
         if not self.is_replaying:
             return
         self.counts.failed_replays += 1
-        is_silent = self.answers and not self._waiting
-        if is_silent or self._is_behind():
+        if self._is_behind():
             self._drop()
-            # When the publisher sends again, request its earlier batches again.
-            self._is_silent, self.answers = is_silent, False
         self._finish()
 
     def _is_behind(self) -> bool:
@@ -196,11 +176,10 @@ class Feed:
         self._waiting.append((number, payload))
         self._waiting_bytes += len(payload)
 
-    def _request(self, start: int, *, is_probe: bool = False) -> None:
+    def _request(self, start: int) -> None:
         """Request a replay; until it ends, newly published batches wait."""
         if self._replay is None:
             return
-        self.is_probing = is_probe
         self._start, self._hole, self._has_progress = start, None, False
         self.is_replaying = True
         self._replay(start)

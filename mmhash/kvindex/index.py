@@ -31,7 +31,6 @@ class WorkerStats:
 
     blocks: int
     block_size: int  # the size of the largest block in its events since the last drop, or 0
-    tiers: dict[str, int]
     is_connected: bool
     is_healthy: bool
     # Seconds from an event's own time to its arrival here, or since a gap that is still open.
@@ -78,10 +77,8 @@ class Index:
 
         Args:
             workers: The engines to subscribe to. `add` and `remove` change them later.
-            max_blocks: How many blocks of a rank to keep in a tier. The least recently stored go
-            first.
-            silence_s: After so many seconds without an answer to pings and replays, a worker is
-            dropped.
+            max_blocks: How many blocks of a rank to keep. The least recently stored go first.
+            silence_s: After so many seconds without an answer to a ping, a worker is dropped.
             replay_s: The longest pause within a replay.
             health: A function of a worker's URL, called once a second in the index's thread; it
             must return at once. While it returns False or raises, the worker has no blocks.
@@ -253,12 +250,10 @@ class _WorkerState:
             return False
 
     def stats(self) -> WorkerStats:
-        tiers = self.ranks.count()
         counts = [source.feed.counts for source in self.sources]
         return WorkerStats(
-            blocks=sum(tiers.values()),
+            blocks=self.ranks.count(),
             block_size=max((rank.block_size for rank in self.ranks), default=0),
-            tiers=tiers,
             is_connected=all(source.is_connected for source in self.sources),
             is_healthy=self.is_healthy,
             lag_s=max(source.lag_s() for source in self.sources),

@@ -8,21 +8,18 @@ from msgspec import Struct
 
 from mmhash.errors import LimitError
 from mmhash.kvindex.events import BlocksRemoved, BlocksStored, CacheCleared
-from mmhash.kvindex.table import BlockTable, Runs
+from mmhash.kvindex.table import BlockTable
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_TIER = "GPU"  # older releases do not name it
-
 
 class Match(Struct):  # much faster to make than a NamedTuple, and each match makes one per worker
-    """How many leading tokens of a prompt a worker has cached: in any tier, and in each tier.
+    """How many leading tokens of a prompt a worker has cached, and the rank that has them.
 
-    The figures describe the rank with the most tokens; `ranks` lists the tokens of each rank.
+    `ranks` lists the tokens of each rank.
     """
 
     tokens: int
-    tiers: dict[str, int]
     rank: int
     ranks: dict[int, int]
 
@@ -50,16 +47,11 @@ class Rank:
             events = events[len(events) - kept :]
         for event in events:
             assert not isinstance(event, CacheCleared)  # noqa: S101  (for the type checker)
-            tier = event.medium or DEFAULT_TIER
-            if event.ownership is not None:
-                tier = f"{tier}/{event.ownership}"
             group, ids = event.group or 0, event.ids
             if isinstance(event, BlocksStored):
-                self._ranks.evicted += self._table.store(
-                    self.holder, tier, group, ids, event.layout
-                )
+                self._ranks.evicted += self._table.store(self.holder, group, ids, event.layout)
             else:
-                self._table.remove(self.holder, tier, group, ids)
+                self._table.remove(self.holder, group, ids)
 
 
 class Ranks:
@@ -91,7 +83,7 @@ class Ranks:
         """Add blocks of a rank that has published others; it may have been dropped since."""
         rank = self.by_number.get(number)
         if rank is not None:
-            self.evicted += self._table.store(rank.holder, DEFAULT_TIER, 0, ids)
+            self.evicted += self._table.store(rank.holder, 0, ids)
 
     def warn(self, error: LimitError) -> None:
         """Log the first limit that a batch of the worker exceeds."""
@@ -110,33 +102,25 @@ class Ranks:
         """Drop all ranks."""
         self.drop(self.by_number.keys())
 
-    def count(self) -> dict[str, int]:
-        """Return the number of blocks in each tier."""
-        tiers: dict[str, int] = {}
-        for rank in self:
-            for tier, count in self._table.count(rank.holder).items():
-                tiers[tier] = tiers.get(tier, 0) + count
-        return tiers
+    def count(self) -> int:
+        """Return the number of blocks."""
+        return sum(self._table.count(rank.holder) for rank in self)
 
-    def match(self, runs: Runs, block_size: int | None, before: Mapping[int, Rank]) -> Match:
+    def match(
+        self, runs: Mapping[int, int], block_size: int | None, before: Mapping[int, Rank]
+    ) -> Match:
         """Return the tokens of the rank that holds most of a prompt, and the tokens of each rank.
 
         `before` holds the ranks from before the lookup of the blocks. A rank that was dropped or
         made since then does not count: its holder may have belonged to another rank.
         """
-        best = Match(0, {}, 0, {})
+        best = Match(0, 0, {})
         for number, rank in self.by_number.items():
-            holder = rank.holder
-            blocks = runs.in_any.get(holder)
+            blocks = runs.get(rank.holder)
             if blocks is None or before.get(number) is not rank:
                 continue
             size = block_size or rank.block_size
             best.ranks[number] = tokens = blocks * size
             if tokens > best.tokens:
                 best.tokens, best.rank = tokens, number
-                best.tiers = {
-                    tier: lengths[holder] * size
-                    for tier, lengths in runs.in_tier.items()
-                    if holder in lengths
-                }
         return best

@@ -82,7 +82,6 @@ class Source:
         self.feed = Feed(self, self._ask if worker.replay else None)
         self._is_open = False
         self._events: EngineSocket | None = None
-        self._heard = 0.0  # the time of the last batch, replay or probe
         self._published: set[int] = set()  # the ranks in its batches since the last drop
         self._lag_s = 0.0
         self._gap_since: float | None = None
@@ -134,9 +133,6 @@ class Source:
             elif now > self._replay_until:
                 self._close_replay()
                 self.feed.replay_cut()  # the end was dropped, or there is no answer
-        elif self.is_connected and now - self._heard > self._timeouts.silence_s / 2:
-            self._heard = now
-            self.feed.probe()
 
     def apply(self, batch: Batch, *, is_live: bool) -> None:
         """Apply one batch to the rank that published it."""
@@ -189,7 +185,6 @@ class Source:
                 return
             if self._events.is_ready and not self.is_connected:
                 self.is_connected = True
-                self._heard = time.monotonic()
                 self.feed.connected()
             for frames in messages:
                 self._read_batch(frames)
@@ -197,7 +192,6 @@ class Source:
                 return
 
     def _read_batch(self, frames: list[bytes]) -> None:
-        self._heard = time.monotonic()
         message = read_message(frames)
         if message is None:
             self.feed.counts.garbage += 1
@@ -215,7 +209,7 @@ class Source:
     def _request_replay(self, start: int) -> None:
         self._deferred = None
         self._replays_left -= 1
-        self.feed.counts.replays += not self.feed.is_probing
+        self.feed.counts.replays += 1
         self._replay_until = time.monotonic() + self._timeouts.replay_s
         with contextlib.suppress(InputValueError, LimitError):  # then the handshake times out
             connection = request_replay(self._loop.context, self._replay_endpoint or "", start)
@@ -227,8 +221,7 @@ class Source:
         if replay is None:
             return
         self.feed.counts.garbage += replay.receive()
-        self._heard = time.monotonic()
-        self._replay_until = self._heard + self._timeouts.replay_s
+        self._replay_until = time.monotonic() + self._timeouts.replay_s
         if replay.has_end or replay.is_cut:
             self._loop.unwatch(replay.connection.socket)
             replay.connection.close()

@@ -1,12 +1,12 @@
 """A table of blocks: bit masks of their holders by block id. No I/O, no clock.
 
-A holder is one cache: a rank of a worker. With a dict of masks, a match takes one lookup per block,
-however many holders there are (bench/kvindex.py). A binary search would be faster still, and wrong:
-an engine may evict a block from the middle.
+A holder is the cache of one rank of a worker, with all its tiers. With a dict of masks, a match
+takes one lookup per block, however many holders there are (bench/kvindex.py). A binary search would
+be faster still, and wrong: an engine may evict a block from the middle.
 """
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from functools import reduce
 from itertools import accumulate, islice, repeat
 from math import gcd, lcm
@@ -16,8 +16,8 @@ from typing import NamedTuple
 from mmhash.errors import InputTypeError, LimitError
 
 MAX_HOLDERS = 1024
-MAX_PLANES = 64  # pairs of a tier and a group
-MAX_PLANES_OF_HOLDER = 16  # a hostile holder leaves the other holders their share
+MAX_GROUPS = 64
+MAX_GROUPS_OF_HOLDER = 16  # a hostile holder leaves the other holders their share
 
 _MASK_64 = (1 << 64) - 1
 _EVICTED_PART = 64
@@ -65,13 +65,6 @@ class Layout(NamedTuple):
         return Layout(max(self.size, other.size), window, self.is_state or other.is_state)
 
 
-class Runs(NamedTuple):
-    """How many leading blocks of a list each holder can use. Holders without any are missing."""
-
-    in_any: dict[int, int]
-    in_tier: dict[str, dict[int, int]]
-
-
 _PLAIN = Layout()
 
 
@@ -84,13 +77,13 @@ class _Needs(NamedTuple):
     """For each group, how many blocks of a match make up a block of the group, and the window."""
 
 
-class _Plane:
-    """The blocks of one tier and one group."""
+class _Group:
+    """The blocks of one group of layers."""
 
     def __init__(self, max_blocks: int) -> None:
         self.masks: dict[int, int] = {}
-        # The copies of each holder's blocks, the least recently stored first. vLLM publishes every
-        # copy: prompts computed at the same time store the same block twice.
+        # The copies of each holder's blocks, the least recently stored first. Engines publish every
+        # copy: one in each tier, and two if prompts computed at the same time store the same block.
         self.orders: dict[int, dict[int, int]] = {}
         self._max_blocks = max_blocks
 
@@ -155,12 +148,11 @@ class BlockTable:
     """
 
     def __init__(self, max_blocks: int) -> None:
-        """Make a table that keeps at most `max_blocks` of each holder, tier and group."""
+        """Make a table that keeps at most `max_blocks` of each holder and group."""
         self._max_blocks = max_blocks
-        self._planes: dict[tuple[str, int], _Plane] = {}
-        self._tiers: tuple[str, ...] = ()
+        self._groups: dict[int, _Group] = {}
         # For each group, the mask of the holders that need each block of a match in it.
-        self._groups: dict[int, int] = {}
+        self._users: dict[int, int] = {}
         self._layouts: dict[int, dict[int, Layout]] = {}
         self._needs: dict[int, _Needs] = {}
         self._open = 0  # the mask of the holders that matches include
@@ -178,29 +170,23 @@ class BlockTable:
         self.clear(holder)
         self._open &= ~(1 << holder)
 
-    def store(
-        self, holder: int, tier: str, group: int, ids: Iterable[int], layout: Layout = _PLAIN
-    ) -> int:
+    def store(self, holder: int, group: int, ids: Iterable[int], layout: Layout = _PLAIN) -> int:
         """Add blocks; return how many of the least recently stored blocks were evicted for them.
 
         Without blocks, only note the layout: vLLM publishes that a group has kept nothing.
         """
-        plane = self._planes.get((tier, group))
-        if plane is None or not plane.orders.get(holder):
-            self._check_limits(holder)
-            plane = self._planes.get((tier, group)) or self._add_plane(tier, group)
         known = self._layouts.get(holder, {}).get(group)
         if known is None:
+            self._add_group(holder, group)
             self._use_group(holder, group, layout)
         elif known is not layout and known.merge(layout) != known:
             self._use_group(holder, group, known.merge(layout))
-        return plane.store(holder, ids)
+        return self._groups[group].store(holder, ids)
 
-    def remove(self, holder: int, tier: str, group: int, ids: Iterable[int]) -> None:
-        """Remove blocks; ignore blocks that the holder does not have."""
-        plane = self._planes.get((tier, group))
-        if plane is not None:
-            plane.remove(holder, ids)
+    def remove(self, holder: int, group: int, ids: Iterable[int]) -> None:
+        """Remove one copy of each block; ignore blocks that the holder does not have."""
+        if group in self._groups:
+            self._groups[group].remove(holder, ids)
 
     def clear(self, holder: int) -> None:
         """Remove all blocks of a holder, and the layouts of its groups."""
@@ -208,9 +194,9 @@ class BlockTable:
         is_open = self._open & bit
         # A match must never see only some of them removed.
         self._open &= ~bit
-        for plane in self._planes.values():
-            plane.clear(holder)
-        self._groups = {group: users & ~bit for group, users in self._groups.items()}
+        for group in self._groups.values():
+            group.clear(holder)
+        self._users = {number: users & ~bit for number, users in self._users.items()}
         self._layouts = {one: groups for one, groups in self._layouts.items() if one != holder}
         self._needs = {one: needs for one, needs in self._needs.items() if one != holder}
         self._open |= is_open
@@ -222,80 +208,67 @@ class BlockTable:
         """
         return gcd(*(layout.size for layout in self._layouts.get(holder, {}).values()))
 
-    def count(self, holder: int) -> dict[str, int]:
-        """Return the number of a holder's blocks in each tier, over all groups."""
-        counts: dict[str, int] = {}
-        for (tier, _), plane in list(self._planes.items()):
-            if order := plane.orders.get(holder):
-                counts[tier] = counts.get(tier, 0) + len(order)
-        return counts
+    def count(self, holder: int) -> int:
+        """Return the number of a holder's blocks, over all groups."""
+        return sum(len(group.orders.get(holder, ())) for group in list(self._groups.values()))
 
     def blocks(self) -> int:
-        """Return the number of different blocks; each tier and group counts a block once."""
-        return sum(len(plane.masks) for plane in list(self._planes.values()))
+        """Return the number of different blocks; each group counts a block once."""
+        return sum(len(group.masks) for group in list(self._groups.values()))
 
-    def match(self, ids: Sequence[int | bytes]) -> Runs:
-        """Return how many leading blocks each holder can use.
+    def match(self, ids: Sequence[int | bytes]) -> dict[int, int]:
+        """Return how many leading blocks each holder can use. Holders without any are missing.
 
-        A block counts if all groups of the holder have it in the same tier. A group with a window
-        needs only the last blocks of the match, and a group with larger blocks has fewer
-        (docs/routing.md). A long list is looked up in pieces, until no holder has a whole piece.
-        Other threads get the GIL between pieces.
+        A block counts if all groups of the holder have it. A group with a window needs only the
+        last blocks of the match, and a group with larger blocks has fewer (docs/routing.md). A long
+        list is looked up in pieces, until no holder has a whole piece. Other threads get the GIL
+        between pieces.
         """
-        tiers = self._tiers
-        if not tiers:
-            return Runs({}, {})
-        holders = self._holders()
-        in_any = _Growth(holders)
-        in_tier = {tier: in_any if len(tiers) == 1 else _Growth(holders) for tier in tiers}
+        if not self._users:
+            return {}
+        runs: dict[int, int] = {}
         seen: list[int] = []
+        growing = self._holders()
         for start in range(0, len(ids), _PIECE):
             piece = block_ids(ids[start : start + _PIECE])
             seen += piece
-            held = [self._held(tier, piece) for tier in tiers]
-            if len(held) > 1:
-                for growth, masks in zip(in_tier.values(), held, strict=True):
-                    growth.add(masks)
-            in_any.add(reduce(_either, held))
-            if not in_any.growing:
+            found = _runs(self._held(piece), growing)
+            growing = 0
+            for holder, length in found.items():
+                runs[holder] = start + length
+                if length == len(piece):
+                    growing |= 1 << holder
+            if not growing:
                 break
-        by_tier = {
-            tier: self._fit_groups(growth.runs, seen, (tier,)) for tier, growth in in_tier.items()
-        }
-        if len(tiers) == 1:
-            return Runs(by_tier[tiers[0]], by_tier)
-        return Runs(self._fit_groups(in_any.runs, seen, tiers), by_tier)
+        return self._fit_groups(runs, seen)
 
     def _holders(self) -> int:
         """Return the mask of the holders that use any group."""
         return reduce(or_, (1 << holder for holder in self._layouts), 0) & self._open
 
-    def _held(self, tier: str, ids: Sequence[int]) -> list[int]:
+    def _held(self, ids: Sequence[int]) -> list[int]:
         """Return for each block the mask of the holders that have it in all their groups."""
         result: list[int] | None = None
         is_open = self._open
-        for group, users in self._groups.items():
-            plane = self._planes.get((tier, group))
-            column = list(map(plane.masks.get, ids, repeat(0))) if plane else [0] * len(ids)
+        for number, users in self._users.items():
+            group = self._groups.get(number)
+            column = list(map(group.masks.get, ids, repeat(0))) if group else [0] * len(ids)
             if is_open & ~users:
                 # A holder needs no block of a group that it does not use.
                 column = list(map(or_, column, repeat(~users)))
             result = column if result is None else list(map(and_, result, column))
         return result or []
 
-    def _fit_groups(
-        self, runs: dict[int, int], ids: Sequence[int], tiers: Sequence[str]
-    ) -> dict[int, int]:
+    def _fit_groups(self, runs: dict[int, int], ids: Sequence[int]) -> dict[int, int]:
         """Return the runs above 0, shortened to the longest that suits all groups of a holder."""
-        runs = dict(runs)
         for holder, (alignment, groups) in self._needs.items():
             length, last = runs.get(holder, 0), -1
             while length != last:
                 last = length
-                for group, (stride, window) in groups.items():
+                for number, (stride, window) in groups.items():
                     length -= length % alignment
-                    planes = [self._planes.get((tier, group)) for tier in tiers]
-                    own = [plane.orders.get(holder, {}) for plane in planes if plane]
+                    group = self._groups.get(number)
+                    own: Container[int] = group.orders.get(holder, ()) if group else ()
                     length = _fit(_Column(own, ids), length, stride, window, alignment)
             runs[holder] = length
         return {holder: length for holder, length in runs.items() if length}
@@ -311,9 +284,9 @@ class BlockTable:
             for one, each in layouts.items()
             if each.window is not None or strides[one] > 1
         }
-        self._groups = {
+        self._users = {
             one: users & ~bit if one in needs or one not in layouts else users | bit
-            for one, users in self._groups.items()
+            for one, users in self._users.items()
         }
         # As in vLLM, a state may end within a block, unless a window needs whole blocks.
         is_fine = any(each.is_state and strides[one] > 1 for one, each in layouts.items()) and all(
@@ -324,57 +297,20 @@ class BlockTable:
         alignment = 1 if is_fine else lcm(*strides.values())
         self._needs = {**others, holder: _Needs(alignment, needs)} if needs else others
 
-    def _check_limits(self, holder: int) -> None:
-        """Refuse planes beyond a holder's limit; a group counts from its first block to `clear`."""
-        planes = sum(bool(plane.orders.get(holder)) for plane in self._planes.values())
-        if max(planes, len(self._layouts.get(holder, ()))) >= MAX_PLANES_OF_HOLDER:
-            raise LimitError(
-                f"a rank can have at most {MAX_PLANES_OF_HOLDER} pairs of a tier and a group"
-            )
-
-    def _drop_empty_planes(self) -> None:
-        """Drop the planes without blocks, and the tiers and groups that only they had."""
-        self._planes = {pair: plane for pair, plane in self._planes.items() if plane.masks}
-        tiers, groups = ({pair[part] for pair in self._planes} for part in (0, 1))
-        for layouts in self._layouts.values():
-            groups.update(layouts)  # a holder that uses a group has no match without the group
-        self._tiers = tuple(tier for tier in self._tiers if tier in tiers)
-        self._groups = {group: users for group, users in self._groups.items() if group in groups}
-
-    def _add_plane(self, tier: str, group: int) -> _Plane:
-        if len(self._planes) >= MAX_PLANES:
-            self._drop_empty_planes()
-        if len(self._planes) >= MAX_PLANES:
-            raise LimitError(f"an index can have at most {MAX_PLANES} pairs of a tier and a group")
-        plane = self._planes[tier, group] = _Plane(self._max_blocks)
-        self._groups = {group: 0, **self._groups}
-        if tier not in self._tiers:
-            self._tiers = (*self._tiers, tier)
-        return plane
-
-
-class _Growth:
-    """The leading blocks of each holder, from pieces of a list."""
-
-    def __init__(self, holders: int) -> None:
-        self.runs: dict[int, int] = {}
-        self.growing = holders
-        """The mask of the holders that have all blocks so far."""
-        self._length = 0
-
-    def add(self, masks: Sequence[int]) -> None:
-        """Add the masks of the next blocks."""
-        growing = 0
-        for holder, length in _runs(masks, self.growing).items():
-            self.runs[holder] = self._length + length
-            if length == len(masks):
-                growing |= 1 << holder
-        self.growing = growing
-        self._length += len(masks)
-
-
-def _either(one: Sequence[int], other: Sequence[int]) -> list[int]:
-    return list(map(or_, one, other))
+    def _add_group(self, holder: int, group: int) -> None:
+        """Let a holder use another group, within the limits. `clear` ends the use."""
+        if len(self._layouts.get(holder, ())) >= MAX_GROUPS_OF_HOLDER:
+            raise LimitError(f"a rank can have at most {MAX_GROUPS_OF_HOLDER} groups")
+        if group in self._groups:
+            return
+        if len(self._groups) >= MAX_GROUPS:
+            used = frozenset[int]().union(*self._layouts.values())
+            self._groups = {one: each for one, each in self._groups.items() if one in used}
+            self._users = {one: users for one, users in self._users.items() if one in used}
+        if len(self._groups) >= MAX_GROUPS:
+            raise LimitError(f"an index can have at most {MAX_GROUPS} groups")
+        self._groups = {**self._groups, group: _Group(self._max_blocks)}
+        self._users = {group: 0, **self._users}
 
 
 def _runs(masks: Sequence[int], holders: int) -> dict[int, int]:
@@ -404,12 +340,12 @@ def _runs(masks: Sequence[int], holders: int) -> dict[int, int]:
 class _Column(NamedTuple):
     """The blocks of a list that a group of a holder has."""
 
-    own: Sequence[Mapping[int, int]]
+    own: Container[int]
     ids: Sequence[int]
 
     def has(self, end: int) -> bool:
         """Return True if the group has the block that ends a match of this length."""
-        return any(self.ids[end - 1] in blocks for blocks in self.own)
+        return self.ids[end - 1] in self.own
 
 
 def _fit(column: _Column, length: int, stride: int, window: int | None, alignment: int) -> int:

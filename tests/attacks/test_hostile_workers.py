@@ -1,6 +1,6 @@
 """A worker that publishes KV events to take the requests, the memory or the index of the others.
 
-Batches have limits on bytes, blocks, ranks, tiers and groups. Events change only their own worker.
+Batches have limits on bytes, blocks, ranks and groups. Events change only their own worker.
 """
 
 import struct
@@ -14,7 +14,7 @@ from mmhash.errors import InputValueError, LimitError
 from mmhash.kvindex import Index, Worker, events
 from mmhash.kvindex.events import Batch, BlocksRemoved, BlocksStored, CacheCleared, parse_batch
 from mmhash.kvindex.source import MAX_REPLAYS_PER_CHECK
-from mmhash.kvindex.table import MAX_PLANES, MAX_PLANES_OF_HOLDER, BlockTable
+from mmhash.kvindex.table import MAX_GROUPS, MAX_GROUPS_OF_HOLDER, BlockTable
 from tests.support.kv_publisher import Publisher, stored
 from tests.support.waiting import wait_until
 
@@ -74,7 +74,6 @@ BATCHES = {
     "an older release's block of all tokens": batch(["BlockStored", [1], None, [], 1 << 40, None]),
     "a block by a float": batch({**stored(1), "block_hashes": [1.5]}),
     "a block by a list": batch({**stored(1), "block_hashes": [[1]]}),
-    "a tier of a megabyte": batch(stored(1, medium="x" * (1 << 20))),
     "a group by name": batch(stored(1, group_idx="0")),
     "a rank by name": batch(stored(1), rank="0"),
 }
@@ -89,12 +88,7 @@ def test_a_malformed_batch_is_refused_whole(payload: bytes) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda number: [BlocksStored([1], 16, f"tier {number}")],
         lambda number: [BlocksStored([1], 16, group=number)],
-        lambda number: [
-            BlocksStored([1], 16, f"tier {number}"),
-            BlocksRemoved([1], f"tier {number}"),
-        ],
         lambda number: [BlocksStored([1], 16, group=number), BlocksRemoved([1], group=number)],
         lambda number: [BlocksStored([], 16, group=number, kv_cache_spec_kind="mamba")],
         lambda number: [
@@ -102,39 +96,38 @@ def test_a_malformed_batch_is_refused_whole(payload: bytes) -> None:
             BlocksRemoved([1], group=number),
         ],
     ],
-    ids=["tiers", "groups", "empty tiers", "empty groups", "no blocks", "windows"],
+    ids=["groups", "empty groups", "no blocks", "windows"],
 )
-def test_one_worker_does_not_use_up_the_tiers_and_groups_of_all(
+def test_one_worker_does_not_use_up_the_groups_of_all(
     index: Index, change: Callable[[int], list[Any]]
 ) -> None:
-    for number in range(1, 4 * MAX_PLANES):
+    for number in range(1, 4 * MAX_GROUPS):
         try:
             apply(index, HOSTILE, *change(number))
         except LimitError:
-            assert number > MAX_PLANES_OF_HOLDER
+            assert number > MAX_GROUPS_OF_HOLDER
     apply(
         index,
         HONEST,
-        BlocksStored([1], 16, "GPU"),
-        BlocksStored([1], 16, "CPU"),
+        BlocksStored([1], 16),
         BlocksStored([1], 16, group=1),
     )
     assert index.match([1])[HONEST].tokens == 16
-    assert len(index.table._groups) <= MAX_PLANES
-    assert max(map(len, index.table._layouts.values())) <= MAX_PLANES_OF_HOLDER
+    assert len(index.table._groups) <= MAX_GROUPS
+    assert max(map(len, index.table._layouts.values())) <= MAX_GROUPS_OF_HOLDER
 
 
-def test_the_tiers_of_workers_that_are_gone_are_free_again(index: Index) -> None:
+def test_the_groups_of_workers_that_are_gone_are_free_again(index: Index) -> None:
     for life in range(8):
-        for number in range(MAX_PLANES_OF_HOLDER):
-            apply(index, HOSTILE, BlocksStored([1], 16, f"tier {life} {number}"))
+        for number in range(MAX_GROUPS_OF_HOLDER):
+            apply(index, HOSTILE, BlocksStored([1], 16, group=1 + 100 * life + number))
         source_of(index, HOSTILE).drop()
     apply(index, HONEST, BlocksStored([1], 16))
     assert index.match([1])[HONEST].tokens == 16
 
 
 def test_a_batch_of_clears_is_one(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each takes a walk through all tiers, and a batch may have 65 536 of them."""
+    """Each takes a walk through all groups, and a batch may have 65 536 of them."""
     cleared: list[int] = []
     clear = BlockTable.clear
 
@@ -204,9 +197,9 @@ def test_numbers_that_jump_open_few_connections(step: int) -> None:
 
 
 def test_blocks_of_a_batch_that_is_refused_in_part_are_dropped(index: Index) -> None:
-    tiers = [BlocksStored([1], 16, f"tier {number}") for number in range(MAX_PLANES_OF_HOLDER + 1)]
+    groups = [BlocksStored([1], 16, group=number) for number in range(MAX_GROUPS_OF_HOLDER + 1)]
     with pytest.raises(LimitError):
-        apply(index, HOSTILE, *tiers)
+        apply(index, HOSTILE, *groups)
     assert index.match([1])[HOSTILE].tokens == 16
     source_of(index, HOSTILE).drop()
     assert index.match([1])[HOSTILE].tokens == 0

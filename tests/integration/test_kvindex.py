@@ -53,21 +53,10 @@ def test_a_late_index_learns_earlier_blocks_by_a_replay(publisher: Publisher) ->
     with started(publisher) as index:
         wait_until(lambda: tokens(index, 1, 2, 3) == 48)
         match = index.match([1, 2, 3, 4])[URL]
-        assert match.tiers == {"GPU": 32}
         assert match.ranks == {0: 48}
         assert index.match([1, 2, 3], block_size=4)[URL].tokens == 12
         publisher.publish(CLEARED)
         wait_until(lambda: stats(index).blocks == 0)
-
-
-def test_a_lost_last_batch_is_found_by_a_probe(publisher: Publisher) -> None:
-    with started(publisher, silence_s=0.5) as index:
-        wait_until(lambda: stats(index).is_connected)
-        publisher.publish(stored(1))
-        wait_until(lambda: tokens(index, 1))
-        publisher.publish(removed(1), is_lost=True)
-        wait_until(lambda: not tokens(index, 1))
-        assert stats(index).replays <= 2  # a probe that finds nothing is none
 
 
 def test_a_killed_worker_is_dropped_and_its_successor_starts_empty() -> None:

@@ -52,9 +52,9 @@ def values(event: Any) -> tuple[Any, ...]:
     match event:
         case BlocksStored():
             described = event.parent, event.tokens, event.extra_keys
-            return event.ids, event.block_size, event.medium, event.group, *described
+            return event.ids, event.block_size, event.group, *described
         case BlocksRemoved():
-            return event.ids, event.medium, event.group
+            return event.ids, event.group
     return ()
 
 
@@ -71,7 +71,7 @@ def test_maps_and_arrays_are_the_same() -> None:
     assert [type(event) for event in maps.events] == [BlocksStored, BlocksRemoved, CacheCleared]
     extra = [None, [["key", -3]]]
     assert list(map(values, maps.events)) == [
-        ([1, 2], 2, "GPU", 0, None, [0, 1, 2, 3], extra), ([3], "CPU", 2), (),
+        ([1, 2], 2, 0, None, [0, 1, 2, 3], extra), ([3], 2), (),
     ]  # fmt: skip
     arrays = parse_batch(
         encode(
@@ -84,10 +84,10 @@ def test_maps_and_arrays_are_the_same() -> None:
     )
     low = int.from_bytes(b"\1" * 8, "big")
     assert list(map(values, arrays.events)) == [
-        ([1, 2], 2, "GPU", None, None, [0, 1, 2, 3], extra),
-        ([low], 2, None, None, 2 * low, [5, 6], None),
-        ([97], "CPU", None),
-        ([97], None, None),
+        ([1, 2], 2, None, None, [0, 1, 2, 3], extra),
+        ([low], 2, None, 2 * low, [5, 6], None),
+        ([97], None),
+        ([97], None),
         (),
     ]
 
@@ -96,7 +96,7 @@ def test_maps_and_arrays_are_the_same() -> None:
 def test_ids_are_unsigned_however_they_are_spelled(spelled: int | bytes) -> None:
     window = {"kv_cache_spec_kind": "sliding_window", "kv_cache_spec_sliding_window": 5}
     ids = {"block_hashes": [1, spelled], "parent_block_hash": spelled}
-    event = STORED | window | ids | {"ownership": "disk"}
+    event = STORED | window | ids
     removed = {"type": "BlockRemoved", "block_hashes": [spelled], "medium": "CPU", "group_idx": 2}
     batch = parse_batch(encode(event, removed, {"type": "AllBlocksCleared"}, rank=3))
     first, second, third = batch.events
@@ -105,14 +105,9 @@ def test_ids_are_unsigned_however_they_are_spelled(spelled: int | bytes) -> None
     assert isinstance(third, CacheCleared)
     assert first.ids == [1, (1 << 64) - 2]
     assert second.ids == [first.parent] == [(1 << 64) - 2]
-    assert (first.block_size, first.medium, first.group, first.ownership) == (
-        2,
-        "GPU",
-        0,
-        "disk",
-    )
+    assert (first.block_size, first.group) == (2, 0)
     assert first.layout == Layout(2, 2)
-    assert (second.medium, second.group) == ("CPU", 2)
+    assert second.group == 2
     assert (batch.time, batch.rank) == (1.5, 3)
 
 

@@ -82,8 +82,6 @@ class Engine:
         self.publish(stored=[0])
         for _ in range(50):
             self.answer()
-            if not self.requests:
-                self.feed.probe()
         while self.requests:
             self.answer()
 
@@ -97,7 +95,7 @@ STEPS = st.lists(
             IDS,
         ),
         st.tuples(st.just("answer"), st.none() | st.integers(0, 20), st.booleans()),
-        st.tuples(st.sampled_from(["restart", "reconnect", "probe"]), st.none(), st.none()),
+        st.tuples(st.sampled_from(["restart", "reconnect"]), st.none(), st.none()),
     ),
     max_size=40,
 )
@@ -116,8 +114,6 @@ def run(engine: Engine, steps: Any) -> None:
             engine.requests = []
             engine.feed.disconnected()
             engine.feed.connected()
-        elif action == "probe":
-            engine.feed.probe()
         else:
             engine.publish(stored=first, removed=second, how=action)
     engine.settle()
@@ -191,29 +187,6 @@ def test_batches_of_both_ways_count_once_and_are_no_restart() -> None:
     engine.answer()
     assert engine.feed.counts.batches == 5
     assert engine.feed.counts.restarts == 0
-
-
-def test_a_publisher_that_no_longer_answers_is_dropped_until_it_publishes() -> None:
-    engine = Engine()
-    engine.answer()
-    engine.publish(stored=[1])
-    engine.feed.probe()
-    engine.answer(is_refused=True)
-    assert engine.blocks.ids == set()
-    engine.feed.probe()
-    assert engine.requests == []
-    engine.publish(stored=[2])
-    engine.answer()
-    assert engine.blocks.ids == {1, 2}
-
-
-def test_a_publisher_without_replays_is_not_taken_for_silent() -> None:
-    engine = Engine()
-    engine.answer(is_refused=True)
-    engine.publish(stored=[1])
-    engine.feed.probe()
-    assert engine.requests == []
-    assert engine.blocks.ids == {1}
 
 
 def test_what_waits_for_a_replay_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

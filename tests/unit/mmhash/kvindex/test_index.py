@@ -98,31 +98,26 @@ def test_a_replay_endpoint_that_zeromq_refuses_is_an_error_of_add(replay: str) -
 def test_events_change_the_rank_that_they_name() -> None:
     blocks = Index([Worker("http://a", EVENTS, ranks=3)])
     (source, second, _) = blocks._workers["http://a"].sources
-    source.apply(
-        Batch(0.0, [BlocksStored([1, 2], 16, "GPU"), BlocksStored([1], 16, "CPU")]), is_live=False
-    )
+    source.apply(Batch(0.0, [BlocksStored([1, 2], 16), BlocksStored([1], 16)]), is_live=False)
     second.apply(Batch(0.0, [BlocksStored([1], 16)], 1), is_live=False)
     source.apply(Batch(0.0, [BlocksStored([1], 8)], 5), is_live=False)
     match = blocks.match([1, 2])["http://a"]
     assert (match.tokens, match.rank) == (32, 0)
-    assert match.tiers == {"GPU": 32, "CPU": 16}
     assert match.ranks == {0: 32, 1: 16, 5: 8}
-    source.apply(Batch(0.0, [BlocksRemoved([2], "GPU"), CacheCleared()]), is_live=False)
+    source.apply(Batch(0.0, [BlocksRemoved([2]), CacheCleared()]), is_live=False)
     assert blocks.match([1, 2])["http://a"].ranks == {1: 16, 5: 8}
     stats = blocks.stats().workers["http://a"]
     assert (stats.blocks, stats.block_size) == (2, 16)
     blocks.stop()
 
 
-def test_owners_of_a_tier_are_apart() -> None:
-    blocks = Index([Worker("http://a", EVENTS)])
-    (source,) = blocks._workers["http://a"].sources
-    events = [BlocksStored([1], 16, "STORAGE", ownership=one) for one in ("disk", "pool")]
-    source.apply(
-        Batch(0.0, [*events, BlocksRemoved([1], "STORAGE", ownership="disk")]), is_live=False
-    )
-    assert blocks.match([1])["http://a"].tiers == {"STORAGE/pool": 16}
-    blocks.stop()
+def test_a_block_is_held_until_its_last_copy_is_removed(index: Index) -> None:
+    """Engines publish a copy for each tier."""
+    (source,) = index._workers["http://a"].sources
+    source.apply(Batch(0.0, [BlocksStored([1, 2], 16), BlocksRemoved([1, 2])]), is_live=False)
+    assert index.match([1, 2])["http://a"].tokens == 32
+    source.apply(Batch(0.0, [BlocksRemoved([2])]), is_live=False)
+    assert index.match([1, 2])["http://a"].tokens == 16
 
 
 def test_a_worker_has_no_more_ranks_than_it_was_added_with() -> None:

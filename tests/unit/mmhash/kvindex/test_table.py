@@ -13,27 +13,27 @@ from hypothesis import strategies as st
 from mmhash.engines import vllm
 from mmhash.errors import LimitError
 from mmhash.kvindex import table
-from mmhash.kvindex.table import BlockTable, Layout, Runs, block_id, block_ids
+from mmhash.kvindex.table import BlockTable, Layout, block_id, block_ids
 
 
 @dataclass
 class Model:
-    """One holder, as counts of blocks by tier and group."""
+    """One holder, as counts of blocks by group."""
 
-    blocks: dict[tuple[str, int], Counter[int]] = field(default_factory=dict)
+    blocks: dict[int, Counter[int]] = field(default_factory=dict)
     layouts: dict[int, Layout] = field(default_factory=dict)
 
-    def store(self, tier: str, group: int, ids: list[int], layout: Layout) -> None:
-        self.blocks.setdefault((tier, group), Counter()).update(ids)
+    def store(self, group: int, ids: list[int], layout: Layout) -> None:
+        self.blocks.setdefault(group, Counter()).update(ids)
         known = self.layouts.get(group)
         self.layouts[group] = layout if known is None else known.merge(layout)
 
-    def remove(self, tier: str, group: int, ids: list[int]) -> None:
-        held = self.blocks.get((tier, group), Counter())
+    def remove(self, group: int, ids: list[int]) -> None:
+        held = self.blocks.get(group, Counter())
         for one in ids:
             held[one] -= held[one] > 0
 
-    def longest(self, ids: list[int], tiers: list[str]) -> int:
+    def longest(self, ids: list[int]) -> int:
         """Try each length by what the groups need."""
         if not self.layouts:
             return 0
@@ -49,18 +49,15 @@ class Model:
         return max(
             n
             for n in range(0, len(ids) + 1, alignment)
-            if self.fits(ids[:n], strides, tiers, is_fine=is_fine)
+            if self.fits(ids[:n], strides, is_fine=is_fine)
         )
 
-    def fits(
-        self, ids: list[int], strides: dict[int, int], tiers: list[str], *, is_fine: bool
-    ) -> bool:
+    def fits(self, ids: list[int], strides: dict[int, int], *, is_fine: bool) -> bool:
         plain = {g for g, each in self.layouts.items() if each.window is None and strides[g] == 1}
         return all(
-            any(all(self.blocks.get((tier, g), Counter())[one] for g in plain) for tier in tiers)
-            for one in ids
+            self.blocks.get(group, Counter())[one] for one in ids for group in plain
         ) and all(
-            any(self.blocks.get((tier, group), Counter())[one] for tier in tiers)
+            self.blocks.get(group, Counter())[one]
             for group in self.layouts.keys() - plain
             for one in self.needed(group, ids, strides[group], is_fine=is_fine)
         )
@@ -75,7 +72,6 @@ class Model:
         return own + (ids[-1:] if len(ids) % stride else [])
 
 
-TIERS = ["GPU", "CPU"]
 IDS = st.lists(st.integers(0, 9), max_size=8)
 LAYOUTS = [
     *[Layout()] * 4,
@@ -86,7 +82,6 @@ STEPS = st.lists(
     st.tuples(
         st.sampled_from(["store", "store", "store", "remove", "clear"]),
         st.integers(0, 3),
-        st.sampled_from(TIERS),
         st.integers(0, 1),
         IDS,
         st.sampled_from(LAYOUTS),
@@ -111,28 +106,20 @@ def _compare_with_the_definition(steps: Any, prompts: Any) -> None:
     blocks = BlockTable(100)
     models = [Model() for _ in range(4)]
     assert [blocks.open() for _ in models] == [0, 1, 2, 3]
-    for action, holder, tier, group, ids, layout in steps:
+    for action, holder, group, ids, layout in steps:
         model = models[holder]
         if action == "store":
-            blocks.store(holder, tier, group, ids, layout)
-            model.store(tier, group, ids, layout)
+            blocks.store(holder, group, ids, layout)
+            model.store(group, ids, layout)
         elif action == "remove":
-            blocks.remove(holder, tier, group, ids)
-            model.remove(tier, group, ids)
+            blocks.remove(holder, group, ids)
+            model.remove(group, ids)
         else:
             blocks.clear(holder)
             models[holder] = Model()
     for prompt in prompts:
-        known = [tier for tier in TIERS if any((tier, g) in blocks._planes for g in (0, 1))]
-        assert blocks.match(prompt) == Runs(
-            lengths(models, prompt, known),
-            {tier: lengths(models, prompt, [tier]) for tier in known},
-        )
-
-
-def lengths(models: list[Model], prompt: list[int], tiers: list[str]) -> dict[int, int]:
-    found = {holder: model.longest(prompt, tiers) for holder, model in enumerate(models)}
-    return {holder: length for holder, length in found.items() if length}
+        found = {holder: model.longest(prompt) for holder, model in enumerate(models)}
+        assert blocks.match(prompt) == {one: length for one, length in found.items() if length}
 
 
 def test_a_holder_evicts_the_least_recently_stored() -> None:
@@ -141,44 +128,44 @@ def test_a_holder_evicts_the_least_recently_stored() -> None:
     blocks.open()
     order: OrderedDict[int, None] = OrderedDict()
     draw = random.Random(1)
-    blocks.store(1, "GPU", 0, range(300, 400))
+    blocks.store(1, 0, range(300, 400))
     for _ in range(2000):
         one = draw.randrange(400)
         order[one] = None
         order.move_to_end(one)
-        evicted = blocks.store(0, "GPU", 0, [one])
+        evicted = blocks.store(0, 0, [one])
         for _ in range(evicted):
             order.popitem(last=False)
         assert len(order) <= 128
-        assert list(blocks._planes["GPU", 0].orders[0]) == list(order)
-    assert blocks.count(1) == {"GPU": 100}
+        assert list(blocks._groups[0].orders[0]) == list(order)
+    assert blocks.count(1) == 100
     assert blocks.blocks() == len({*order, *range(300, 400)})
 
 
 def test_a_closed_holder_leaves_nothing_and_its_number_is_free() -> None:
     blocks = BlockTable(100)
     assert [blocks.open(), blocks.open()] == [0, 1]
-    blocks.store(0, "GPU", 0, [1, 2])
-    blocks.store(1, "GPU", 0, [1])
+    blocks.store(0, 0, [1, 2])
+    blocks.store(1, 0, [1])
     blocks.close(0)
-    assert blocks.match([1, 2]).in_any == {1: 1}
+    assert blocks.match([1, 2]) == {1: 1}
     assert blocks.blocks() == 1
     assert blocks.open() == 0
-    assert 0 not in blocks.match([1]).in_any
+    assert 0 not in blocks.match([1])
 
 
-def test_holders_and_planes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_holders_and_groups_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "MAX_HOLDERS", 2)
-    monkeypatch.setattr(table, "MAX_PLANES", 2)
+    monkeypatch.setattr(table, "MAX_GROUPS", 2)
     blocks = BlockTable(100)
     blocks.open()
     blocks.open()
     with pytest.raises(LimitError):
         blocks.open()
-    blocks.store(0, "GPU", 0, [1])
-    blocks.store(0, "CPU", 0, [1])
+    blocks.store(0, 0, [1])
+    blocks.store(0, 1, [1])
     with pytest.raises(LimitError):
-        blocks.store(0, "DISK", 0, [1])
+        blocks.store(0, 2, [1])
 
 
 def test_ids_have_one_form() -> None:
