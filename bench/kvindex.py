@@ -23,7 +23,7 @@ from redis import Redis
 from redis.exceptions import ConnectionError as NotListening
 
 from bench.support.measure import Row, report
-from mmhash.kvindex import BlocksRemoved, BlocksStored, Index, Worker, parse_batch
+from mmhash.kvindex import Batch, BlocksRemoved, BlocksStored, Index, Worker, parse_batch
 from mmhash.kvindex.table import BlockTable, Layout
 from tests.support.kv_publisher import PublisherProcess, stored
 
@@ -101,7 +101,7 @@ def match_rows() -> list[Row]:
         Worker(f"http://{one}", f"tcp://127.0.0.1:{5000 + one}") for one in range(WORKERS)
     )
     for state in index._workers.values():
-        state.ranks.get(0)
+        state.ranks[0].apply(Batch(0.0, []), is_live=False)
     sets = SetsTable()
     fill(lambda holder, ids: index.table.store(holder, 0, ids, Layout(16)))
     fill(sets.store)

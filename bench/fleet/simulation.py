@@ -36,7 +36,7 @@ from bench.fleet.unseen import UNSEEN, MixedTrace
 from bench.fleet.workers import cache_tokens
 from mmhash.kvindex import Index
 from mmhash.kvindex import Worker as EventSource
-from mmhash.kvindex.events import BlocksRemoved, BlocksStored, Event
+from mmhash.kvindex.events import Batch, BlocksRemoved, BlocksStored
 from mmhash_service.gateway.expected import UnnamedBlocks
 from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.policy import Conversations
@@ -149,7 +149,7 @@ class SimulatedWorker:
         self, worker: Worker, fleet: Fleet, clock: Clock, blocks: int, speed: Speed
     ) -> None:
         self._worker, self._fleet, self._clock, self._speed = worker, fleet, clock, speed
-        self._rank = fleet.index._workers[worker.url].ranks.get(0)
+        (self._rank,) = fleet.index._workers[worker.url].ranks
         self._cache = LruCache(blocks)
         self._free_at = 0.0
         self.computed = 0
@@ -176,12 +176,9 @@ class SimulatedWorker:
             computed = prompt.tokens - hits * BLOCK_SIZE
             self.computed += computed
             self._free_at = first = clock.now + computed / self._speed.tokens_per_s
-            events: list[Event] = [
-                BlocksRemoved([*evicted]),
-                BlocksStored([*stored], BLOCK_SIZE),
-            ]
+            batch = Batch(0.0, [BlocksRemoved([*evicted]), BlocksStored([*stored], BLOCK_SIZE)])
             clock.at(first, answer)
-            clock.at(first + EVENTS_S, lambda: self._rank.apply(events))
+            clock.at(first + EVENTS_S, lambda: self._rank.apply(batch, is_live=False))
             reply_s = prompt.request.output_tokens * self._speed.reply_token_s
             clock.at(first + reply_s, lambda: end(first - sent))
 

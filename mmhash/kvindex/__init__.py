@@ -4,8 +4,7 @@ from mmhash.extras import needs_extra
 
 with needs_extra("kvindex"):
     from mmhash.kvindex.events import Batch, BlocksRemoved, BlocksStored, CacheCleared, parse_batch
-    from mmhash.kvindex.index import Index, IndexStats, WorkerStats
-    from mmhash.kvindex.ranks import Match
+    from mmhash.kvindex.index import Index, IndexStats, Match, WorkerStats
     from mmhash.kvindex.source import Worker
 
 __all__ = [

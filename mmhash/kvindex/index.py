@@ -7,17 +7,19 @@ lock.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from msgspec import Struct
+
 from mmhash.arguments import check_int, check_seconds, check_str
 from mmhash.errors import InputTypeError, InputValueError, LimitError
 from mmhash.kvindex.feed import FeedCounts
 from mmhash.kvindex.loop import SocketLoop
-from mmhash.kvindex.ranks import Match, Ranks
+from mmhash.kvindex.rank import Rank
 from mmhash.kvindex.source import Source, Timeouts, Worker
 from mmhash.kvindex.subscriber import request_replay, subscribe
 from mmhash.kvindex.table import MAX_HOLDERS, BlockTable, block_ids
@@ -45,6 +47,17 @@ class WorkerStats:
     drops: int
     garbage: int
     evicted: int
+
+
+class Match(Struct):  # much faster to make than a NamedTuple, and each match makes one per worker
+    """How many leading tokens of a prompt a worker has cached, and the rank that has them.
+
+    `ranks` lists the tokens of each rank.
+    """
+
+    tokens: int
+    rank: int
+    ranks: dict[int, int]
 
 
 class IndexStats(NamedTuple):
@@ -168,7 +181,7 @@ class Index:
         state, ids = self._workers.get(check_str("url", url)), block_ids(blocks)
         if state is None:
             raise InputValueError(f"the index has no worker {url}")
-        self._loop.submit(partial(state.ranks.hold, check_int("rank", rank, 0), ids))
+        self._loop.submit(partial(state.hold, check_int("rank", rank, 0), ids))
 
     def match(
         self, blocks: Iterable[int | bytes], block_size: int | None = None
@@ -185,10 +198,11 @@ class Index:
         if block_size is not None:
             check_int("block_size", block_size, 1)
         workers = [
-            (url, one.ranks, one.ranks.by_number) for url, one in list(self._workers.items())
+            (url, state, [rank.holder for rank in state.ranks])
+            for url, state in list(self._workers.items())
         ]
         runs = self.table.match(blocks if isinstance(blocks, list) else list(blocks))
-        return {url: ranks.match(runs, block_size, before) for url, ranks, before in workers}
+        return {url: state.match(runs, block_size, before) for url, state, before in workers}
 
     def stats(self) -> IndexStats:
         """Return counts of the index and of each worker."""
@@ -212,10 +226,10 @@ class _WorkerState:
         self, worker: Worker, table: BlockTable, loop: SocketLoop, timeouts: Timeouts
     ) -> None:
         self.worker = worker
-        self.ranks = Ranks(worker.url, worker.ranks, table)
         self.is_healthy = True
+        self.ranks = [Rank(worker.url, number, table) for number in range(worker.ranks)]
         self.sources = [
-            Source(worker, number, self.ranks, loop, timeouts) for number in range(worker.ranks)
+            Source(worker, number, rank, loop, timeouts) for number, rank in enumerate(self.ranks)
         ]
 
     def open(self) -> None:
@@ -226,7 +240,30 @@ class _WorkerState:
     def close(self) -> None:
         for source in self.sources:
             source.close()
-        self.ranks.close()
+        for rank in self.ranks:  # a source that never connected drops nothing
+            rank.drop()
+
+    def hold(self, number: int, ids: Sequence[int]) -> None:
+        for rank in self.ranks:
+            if rank.number == number:
+                rank.hold(ids)
+
+    def match(
+        self, runs: Mapping[int, int], block_size: int | None, before: Sequence[int | None]
+    ) -> Match:
+        """Return the tokens of the rank that holds most of a prompt, and the tokens of each rank.
+
+        `before` has the holders from before the lookup of the blocks. A holder that has changed
+        since then does not count: it may have belonged to another rank.
+        """
+        best = Match(0, 0, {})
+        for rank, holder in zip(self.ranks, before, strict=True):
+            if holder is None or holder not in runs or holder != rank.holder:
+                continue
+            best.ranks[rank.number] = tokens = runs[holder] * (block_size or rank.block_size)
+            if tokens > best.tokens:
+                best.tokens, best.rank = tokens, rank.number
+        return best
 
     def check(self, now: float, health: Callable[[str], bool] | None) -> None:
         """Check time-outs and the worker's health."""
@@ -252,12 +289,12 @@ class _WorkerState:
     def stats(self) -> WorkerStats:
         counts = [source.feed.counts for source in self.sources]
         return WorkerStats(
-            blocks=self.ranks.count(),
+            blocks=sum(rank.blocks for rank in self.ranks),
             block_size=max((rank.block_size for rank in self.ranks), default=0),
             is_connected=all(source.is_connected for source in self.sources),
             is_healthy=self.is_healthy,
             lag_s=max(source.lag_s() for source in self.sources),
             disconnects=sum(source.disconnects for source in self.sources),
-            evicted=self.ranks.evicted,
+            evicted=sum(rank.evicted for rank in self.ranks),
             **{name: sum(getattr(one, name) for one in counts) for name in FeedCounts.__slots__},
         )

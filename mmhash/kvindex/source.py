@@ -1,4 +1,4 @@
-"""The publishers of a worker's KV events, and the connections to each publisher."""
+"""The KV events of a worker's ranks, and the connections to each rank's publisher."""
 
 import contextlib
 import re
@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 from mmhash.arguments import check_int, check_optional_text, check_str
 from mmhash.errors import InputValueError, LimitError, TransportError
-from mmhash.kvindex.events import Batch
 from mmhash.kvindex.feed import Feed
 from mmhash.kvindex.loop import SLICE_S, SocketLoop
-from mmhash.kvindex.ranks import Ranks
+from mmhash.kvindex.rank import Rank
 from mmhash.kvindex.subscriber import (
     EngineSocket,
     Replay,
@@ -65,25 +64,22 @@ class Timeouts(NamedTuple):
 
 
 class Source:
-    """The connections to one publisher, whose feed changes the blocks of its ranks."""
+    """The connections to the publisher of a rank, whose batches change the rank."""
 
     def __init__(
-        self, worker: Worker, number: int, ranks: Ranks, loop: SocketLoop, timeouts: Timeouts
+        self, worker: Worker, number: int, rank: Rank, loop: SocketLoop, timeouts: Timeouts
     ) -> None:
-        """Make the source for the publisher of rank `number`; `open` connects it."""
+        """Make the source of rank `number` of a worker; `open` connects it."""
         self.is_connected = False
         self.disconnects = 0
-        self._number = number
-        self._ranks = ranks
+        self.rank = rank
         self._loop = loop
         self._timeouts = timeouts
         self._endpoint = _rank_endpoint(worker.events, number, "events")
         self._replay_endpoint = worker.replay and _rank_endpoint(worker.replay, number, "replay")
-        self.feed = Feed(self, self._ask if worker.replay else None)
+        self.feed = Feed(rank, self._ask if worker.replay else None)
         self._is_open = False
         self._events: EngineSocket | None = None
-        self._published: set[int] = set()  # the ranks in its batches since the last drop
-        self._lag_s = 0.0
         self._gap_since: float | None = None
         self._replays_left = MAX_REPLAYS_PER_CHECK
         self._deferred: int | None = None  # the start of a replay that the next check requests
@@ -119,8 +115,8 @@ class Source:
         """Return how many seconds the blocks lag behind."""
         since = self._gap_since
         if since is None or not self.feed.is_late:
-            return self._lag_s
-        return max(self._lag_s, time.monotonic() - since)
+            return self.rank.lag_s
+        return max(self.rank.lag_s, time.monotonic() - since)
 
     def check(self, now: float) -> None:
         """Check time-outs, and request a replay that an earlier limit postponed."""
@@ -133,24 +129,6 @@ class Source:
             elif now > self._replay_until:
                 self._close_replay()
                 self.feed.replay_cut()  # the end was dropped, or there is no answer
-
-    def apply(self, batch: Batch, *, is_live: bool) -> None:
-        """Apply one batch to the rank that published it."""
-        number = self._number if batch.rank is None else batch.rank
-        try:
-            rank = self._ranks.get(number)
-            self._published.add(number)  # even if part of the batch is refused
-            rank.apply(batch.events)
-        except LimitError as error:
-            self._ranks.warn(error)
-            raise
-        if is_live:
-            self._lag_s = max(0.0, time.time() - batch.time)
-
-    def drop(self) -> None:
-        """Drop the ranks that publish here."""
-        self._ranks.drop(self._published)
-        self._published.clear()
 
     def _check_connection(self, now: float) -> None:
         """Reconnect, or find out whether the publisher's machine and process still run.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mmhash.engines import vllm
 from mmhash.kvindex.events import parse_batch
-from mmhash.kvindex.ranks import Rank, Ranks
+from mmhash.kvindex.rank import Rank
 from mmhash.kvindex.table import BlockTable
 from tests.live.environments import Environment
 
@@ -37,17 +37,17 @@ def test_an_index_matches_what_each_kind_of_cache_reuses() -> None:
     reused, different, cache = 0, [], ""
     for line in map(json.loads, done.stdout.splitlines()):
         if "batch" in line:
-            ranks[cache][1].apply(parse_batch(base64.b64decode(line["batch"])).events)
+            ranks[cache][1].apply(parse_batch(base64.b64decode(line["batch"])), is_live=False)
             continue
         cache, size, ids = line["cache"], line["block_size"], line["ids"]
         if cache not in ranks:
             table = BlockTable(1 << 20)
-            ranks[cache] = table, Ranks(cache, 1, table).get(0)
+            ranks[cache] = table, Rank(cache, 0, table)
         table, rank = ranks[cache]
         # The engine computes the last token of each prompt.
         keys = vllm.block_keys(ids[:-1], size, version=RELEASE, block_algorithm="sha256_cbor")
         runs = table.match([vllm.event_id(key) for key in keys])
-        found = runs.get(rank.holder, 0) * size
+        found = runs.get(rank.holder or 0, 0) * size
         reused += line["hit"] > 0
         if found != line["hit"]:
             different.append((cache, len(ids), found, line["hit"]))

@@ -1,9 +1,9 @@
-"""Ask a worker's server for its engine, the names of its blocks, and its KV events."""
+"""Read what a worker's server says of itself: engine, KV events, models and plugin."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -201,3 +201,57 @@ def _read(kind: type[T], status: int, body: bytes) -> T | None:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+
+
+# Enough for 500 models of vLLM. A longer list would take the event loop too long to parse.
+_MAX_LIST = 256 << 10
+
+
+class Adapter(NamedTuple):
+    """A LoRA adapter as an engine lists it."""
+
+    base: str
+    """The name of its base model."""
+    path: str
+
+
+class _Model(msgspec.Struct):
+    id: str
+    root: Any = None
+    parent: Any = None
+
+    @property
+    def adapter(self) -> Adapter | None:
+        if isinstance(self.parent, str) and isinstance(self.root, str):
+            return Adapter(self.parent, self.root)
+        return None
+
+
+class _ModelList(msgspec.Struct):
+    data: list[_Model]
+
+
+def read_model_list(status: int, body: bytes) -> tuple[dict[str, Adapter | None], str | None]:
+    """Read an answer to GET /v1/models: the models, and the engine's name of the base model.
+
+    Return nothing if the answer is not a list of models.
+    """
+    found = _read(_ModelList, status, body) if len(body) <= _MAX_LIST else None
+    if found is None:
+        return {}, None
+    roots = (one.root for one in found.data if one.adapter is None and isinstance(one.root, str))
+    return {model.id: model.adapter for model in found.data}, next(roots, None)
+
+
+PLUGIN_PATH = b"/mmhash"
+"""The path at which SGLang's server says what mmhash's plugin does."""
+
+
+class _Plugin(msgspec.Struct):
+    features: list[Literal["keys", "guard", "features", "tenants"]]
+
+
+def read_plugin(status: int, body: bytes) -> list[str] | None:
+    """Return what the plugin does in a server, or None without the plugin."""
+    plugin = _read(_Plugin, status, body)
+    return sorted(plugin.features) if plugin else None

@@ -12,13 +12,18 @@ from mmhash.errors import InputValueError, LimitError
 from mmhash.kvindex import Index, Match, WorkerStats
 from mmhash.kvindex import Worker as EventSource
 from mmhash_service.gateway.connection import SilentError, WorkerError
-from mmhash_service.gateway.discovery import complete, describe
-from mmhash_service.gateway.naming import PLUGIN_PATH, read_plugin
+from mmhash_service.gateway.discovery import (
+    PLUGIN_PATH,
+    Adapter,
+    complete,
+    describe,
+    read_model_list,
+    read_plugin,
+)
 from mmhash_service.gateway.policy import Conversations
-from mmhash_service.gateway.served_models import read_model_list, workers_for
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.sources import read_workers
-from mmhash_service.gateway.worker import Adapter, Worker
+from mmhash_service.gateway.worker import Worker
 from mmhash_service.gateway.worker_spec import EngineSpec, WorkerSpec
 from mmhash_service.telemetry import metrics
 
@@ -408,3 +413,19 @@ class Fleet:
             logger.info("worker %s does not list its models: %r", worker.url, error)
         else:
             worker.note_models(*read_model_list(*answer))
+
+
+def workers_for(model: str, workers: Sequence[Worker]) -> Sequence[Worker]:
+    """Return the workers that may get a request for a model; an empty string means no model.
+
+    A worker whose list is unknown may have any model.
+    """
+    listing = [worker for worker in workers if model in worker.models]
+    if not listing:
+        return workers
+    able = [worker for worker in workers if not worker.models or model in worker.models]
+    if any(worker.is_healthy for worker in able):
+        return able
+    # Perhaps an adapter: another worker with its base model may load it.
+    related = frozenset().union(*(worker.models for worker in listing))
+    return [worker for worker in workers if not worker.models or worker.models.keys() & related]

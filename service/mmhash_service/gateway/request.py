@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Literal, NamedTuple, ParamSpec, TypeVar
 
+import msgspec
 import numpy as np
 from fastapi import Request
 
@@ -13,8 +14,8 @@ from mmhash.prompts import Plan
 from mmhash.prompts.options import PlanOptions, complete
 from mmhash.prompts.planner import Planner
 from mmhash.requests import COUNTING_PATHS, PATHS, Document, MediaSource, ShortText
+from mmhash.requests.raw_json import PARSE_ERRORS
 from mmhash_service.gateway.expected import UnnamedBlocks, name_blocks
-from mmhash_service.gateway.served_models import requested_model
 from mmhash_service.gateway.worker_spec import EngineSpec
 from mmhash_service.guard.caller_hashes import (
     RequestRefusedError,
@@ -46,6 +47,21 @@ _INLINE_MAX = 1 << 20
 _SHORT_MAX = 32 << 10
 _LIGHT_MAX = 192 << 10
 _LIGHT_SIGNS = 4096
+
+
+class _ModelName(msgspec.Struct):
+    model: str = ""
+
+
+_MODEL_NAME = msgspec.json.Decoder(_ModelName)
+
+
+def requested_model(body: bytes) -> str:
+    """Return the model that a request names, or an empty string."""
+    try:
+        return _MODEL_NAME.decode(body).model
+    except PARSE_ERRORS:
+        return ""
 
 
 class RoutedRequest:

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from mmhash.engines import vllm
 from mmhash.tags import TENANT_TAG_HEADER, tenant_key
+from mmhash_service.gateway.discovery import Adapter
 from mmhash_service.gateway.expected import UnnamedBlocks
 from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.policy import Candidate, Policy, Ranked, rank
@@ -21,7 +22,7 @@ from mmhash_service.gateway.request import (
     named_model,
     plan_for_workers,
 )
-from mmhash_service.gateway.worker import Adapter, Worker
+from mmhash_service.gateway.worker import Worker
 from mmhash_service.gateway.worker_spec import EngineSpec
 from mmhash_service.items.context import (
     RequestContext,

@@ -1,14 +1,13 @@
 """A worker: its connections, its load and its health."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal
 
 import httpx
 
 from mmhash_service.gateway.connection import Connection, Pool, RefusedError, request_head
-from mmhash_service.gateway.discovery import Description, complete
+from mmhash_service.gateway.discovery import Adapter, Description, complete
 from mmhash_service.gateway.expected import NO_BLOCKS, ExpectedBlocks, SentBlocks, UnnamedBlocks
-from mmhash_service.gateway.naming import NameCheck
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.worker_spec import WorkerSpec, endpoint_of
 
@@ -20,12 +19,43 @@ RUNNING_TOKENS = 64
 _MAX_PROBE = 1 << 20
 
 
-class Adapter(NamedTuple):
-    """A LoRA adapter as an engine lists it."""
+# After this many planned blocks that no event has named, the worker counts as misnamed. A wrong
+# name hides all blocks of a prompt, so two short prompts are enough.
+ENOUGH_BLOCKS = 8
 
-    base: str
-    """The name of its base model."""
-    path: str
+Verdict = Literal["unknown", "right", "wrong"]
+
+
+class NameCheck:
+    """Compares the blocks that a worker should have stored with its events.
+
+    With a wrong release, engine, algorithm, seed, block size or events port, every request still
+    succeeds, but every lookup misses.
+    """
+
+    def __init__(self) -> None:
+        self._missing = 0
+        self._is_right = False
+
+    def add(self, *, is_found: bool, missing: int) -> None:
+        """Count the blocks of an answered request."""
+        if is_found:
+            self._is_right = True
+            self._missing = 0  # blocks evicted early or published late are not misnamed
+        else:
+            self._missing += missing
+
+    @property
+    def missing(self) -> int:
+        """The number of planned blocks since an event last named one."""
+        return self._missing
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return the verdict of the events so far."""
+        if self._missing >= ENOUGH_BLOCKS:
+            return "wrong"
+        return "right" if self._is_right else "unknown"
 
 
 EJECT_AFTER = 3

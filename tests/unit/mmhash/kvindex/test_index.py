@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mmhash.errors import ClosedError, InputTypeError, InputValueError, LimitError, MMHashError
+from mmhash.errors import ClosedError, InputTypeError, InputValueError, MMHashError
 from mmhash.kvindex import Index, Worker
 from mmhash.kvindex.events import Batch, BlocksRemoved, BlocksStored, CacheCleared
 
@@ -64,8 +64,8 @@ def test_a_wrong_option_of_an_index_is_an_error(
 @pytest.fixture(name="index")
 def _index() -> Iterator[Index]:
     index = Index([Worker("http://a", EVENTS)])
-    (source,) = index._workers["http://a"].sources
-    source.apply(Batch(0.0, [BlocksStored([1, 2], 16)]), is_live=False)
+    (rank,) = index._workers["http://a"].ranks
+    rank.apply(Batch(0.0, [BlocksStored([1, 2], 16)]), is_live=False)
     yield index
     index.stop()
 
@@ -95,49 +95,41 @@ def test_a_replay_endpoint_that_zeromq_refuses_is_an_error_of_add(replay: str) -
         Index([Worker("http://a", EVENTS, replay)])
 
 
-def test_events_change_the_rank_that_they_name() -> None:
+def test_events_change_the_rank_that_published_them() -> None:
     blocks = Index([Worker("http://a", EVENTS, ranks=3)])
-    (source, second, _) = blocks._workers["http://a"].sources
-    source.apply(Batch(0.0, [BlocksStored([1, 2], 16), BlocksStored([1], 16)]), is_live=False)
+    first, second, third = blocks._workers["http://a"].ranks
+    first.apply(Batch(0.0, [BlocksStored([1, 2], 16)]), is_live=False)
     second.apply(Batch(0.0, [BlocksStored([1], 16)], 1), is_live=False)
-    source.apply(Batch(0.0, [BlocksStored([1], 8)], 5), is_live=False)
+    third.apply(Batch(0.0, [BlocksStored([1], 8)], 5), is_live=False)  # the third of ranks 3 to 5
     match = blocks.match([1, 2])["http://a"]
     assert (match.tokens, match.rank) == (32, 0)
     assert match.ranks == {0: 32, 1: 16, 5: 8}
-    source.apply(Batch(0.0, [BlocksRemoved([2]), CacheCleared()]), is_live=False)
+    first.apply(Batch(0.0, [BlocksRemoved([2]), CacheCleared()]), is_live=False)
     assert blocks.match([1, 2])["http://a"].ranks == {1: 16, 5: 8}
     stats = blocks.stats().workers["http://a"]
     assert (stats.blocks, stats.block_size) == (2, 16)
+    second.drop()
+    assert blocks.match([1, 2])["http://a"].ranks == {5: 8}
     blocks.stop()
 
 
 def test_a_block_is_held_until_its_last_copy_is_removed(index: Index) -> None:
     """Engines publish a copy for each tier."""
-    (source,) = index._workers["http://a"].sources
-    source.apply(Batch(0.0, [BlocksStored([1, 2], 16), BlocksRemoved([1, 2])]), is_live=False)
+    (rank,) = index._workers["http://a"].ranks
+    rank.apply(Batch(0.0, [BlocksStored([1, 2], 16), BlocksRemoved([1, 2])]), is_live=False)
     assert index.match([1, 2])["http://a"].tokens == 32
-    source.apply(Batch(0.0, [BlocksRemoved([2])]), is_live=False)
+    rank.apply(Batch(0.0, [BlocksRemoved([2])]), is_live=False)
     assert index.match([1, 2])["http://a"].tokens == 16
 
 
-def test_a_worker_has_no_more_ranks_than_it_was_added_with() -> None:
-    blocks = Index([Worker("http://a", EVENTS, ranks=2)])
-    (source, _) = blocks._workers["http://a"].sources
-    for rank in range(2):
-        source.apply(Batch(0.0, [], rank), is_live=False)
-    with pytest.raises(LimitError):
-        source.apply(Batch(0.0, [], 2), is_live=False)
-    blocks.stop()
-
-
-def test_a_worker_that_restarts_may_have_other_ranks_and_smaller_blocks() -> None:
-    """Its batches were garbage for ever, or its matches too long by the size from before."""
+def test_a_worker_that_restarts_may_have_another_rank_and_smaller_blocks() -> None:
+    """Its matches were too long by the size from before."""
     blocks = Index([Worker("http://a", EVENTS)], max_blocks=1)
-    (source,) = blocks._workers["http://a"].sources
-    source.apply(Batch(0.0, [BlocksStored([1, 2], 32)], 0), is_live=False)
-    source.drop()
+    (rank,) = blocks._workers["http://a"].ranks
+    rank.apply(Batch(0.0, [BlocksStored([1, 2], 32)], 0), is_live=False)
+    rank.drop()
     assert blocks.stats().workers["http://a"].block_size == 0
-    source.apply(Batch(0.0, [BlocksStored([1], 16)], 3), is_live=False)
+    rank.apply(Batch(0.0, [BlocksStored([1], 16)], 3), is_live=False)
     match = blocks.match([1])["http://a"]
     assert (match.tokens, match.rank, match.ranks) == (16, 3, {3: 16})
     stats = blocks.stats().workers["http://a"]
@@ -145,24 +137,9 @@ def test_a_worker_that_restarts_may_have_other_ranks_and_smaller_blocks() -> Non
     blocks.stop()
 
 
-def test_a_drop_leaves_the_ranks_of_the_workers_other_publishers() -> None:
-    blocks = Index([Worker("http://a", EVENTS, ranks=2)])
-    (first, second) = blocks._workers["http://a"].sources
-    for source in (first, second):
-        source.apply(Batch(0.0, [BlocksStored([1], 16)]), is_live=False)
-    for _ in range(3):
-        first.drop()
-    assert blocks.match([1])["http://a"].ranks == {1: 16}
-    first.apply(Batch(0.0, [BlocksStored([1], 8)], 7), is_live=False)
-    assert blocks.match([1])["http://a"].ranks == {1: 16, 7: 8}
-    with pytest.raises(LimitError):
-        first.apply(Batch(0.0, [], 0), is_live=False)
-    blocks.stop()
-
-
 def test_blocks_have_the_size_that_they_have_after_all_were_cleared(index: Index) -> None:
-    (source,) = index._workers["http://a"].sources
-    source.apply(Batch(0.0, [CacheCleared(), BlocksStored([1, 2], 8)]), is_live=False)
+    (rank,) = index._workers["http://a"].ranks
+    rank.apply(Batch(0.0, [CacheCleared(), BlocksStored([1, 2], 8)]), is_live=False)
     assert index.match([1, 2])["http://a"].tokens == 16
     assert index.stats().workers["http://a"].block_size == 8
 
@@ -170,7 +147,7 @@ def test_blocks_have_the_size_that_they_have_after_all_were_cleared(index: Index
 def test_a_match_never_has_the_blocks_of_a_rank_that_came_meanwhile() -> None:
     """Holders are used again: a match in another thread may have begun with the one before."""
     blocks = Index([Worker("http://a", EVENTS), Worker("http://b", EVENTS)])
-    (a,), (b,) = (blocks._workers[url].sources for url in ("http://a", "http://b"))
+    (a,), (b,) = (blocks._workers[url].ranks for url in ("http://a", "http://b"))
     a.apply(Batch(0.0, [BlocksStored([1], 16)]), is_live=False)
     match = blocks.table.match
 

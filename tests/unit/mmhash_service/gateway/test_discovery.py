@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from mmhash_service.gateway.discovery import Description, complete, describe
+from mmhash_service.gateway.discovery import (
+    Adapter,
+    Description,
+    complete,
+    describe,
+    read_model_list,
+)
 from mmhash_service.gateway.worker_spec import EngineSpec, parse_worker
 
 SOURCE = {"endpoint": "tcp://*:5557", "replay_endpoint": "tcp://*:5558", "topic": "kv"}
@@ -131,3 +137,41 @@ def test_an_engine_whose_blocks_have_no_names_is_told_why(
     found = complete(parse_worker("http://a"), said(answers), None)
     assert not found.engine.name
     assert member in found.lacking["engine"] + "engine" * (member == "engine")
+
+
+MODELS = [
+    {"id": "qwen", "object": "model", "root": "/models/qwen", "parent": None, "permission": []},
+    {"id": "adapter", "object": "model", "root": "/adapters/1", "parent": "qwen"},
+]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "names"),
+    [
+        (200, json.dumps({"object": "list", "data": MODELS}).encode(), {"qwen", "adapter"}),
+        (200, b'{"data": []}', set()),
+        (404, json.dumps({"data": MODELS}).encode(), set()),
+        (401, b'{"error": "Unauthorized"}', set()),
+        (200, b"<html>", set()),
+        (200, b"", set()),
+        (200, b'{"data": [{"name": "qwen"}]}', set()),
+        (200, b'{"data": [{"id": "\xff"}]}', set()),
+        (200, b'{"data": [{"id": "\\ud800"}]}', set()),
+        (200, b'{"data": ' + b"[" * 200_000, set()),
+        (200, json.dumps({"data": [{"id": "x" * (1 << 20)}]}).encode(), set()),
+    ],
+)
+def test_a_list_of_models_has_names(status: int, body: bytes, names: set[str]) -> None:
+    assert read_model_list(status, body)[0].keys() == names
+
+
+def test_an_adapter_has_a_base_and_a_path() -> None:
+    cards = [*MODELS, {"id": "odd", "root": 5, "parent": ["x"]}, {"id": "own", "root": "own"}]
+    listed, model_id = read_model_list(200, json.dumps({"data": cards}).encode())
+    assert model_id == MODELS[0]["root"]
+    assert listed == {
+        "qwen": None,
+        "adapter": Adapter("qwen", "/adapters/1"),
+        "odd": None,
+        "own": None,
+    }

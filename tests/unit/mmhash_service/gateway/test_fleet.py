@@ -2,17 +2,19 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mmhash.kvindex import Index, WorkerStats
 from mmhash.kvindex import Worker as EventSource
 from mmhash_service.gateway.connection import BrokenError
+from mmhash_service.gateway.discovery import Adapter
 from mmhash_service.gateway.expected import UnnamedBlocks
-from mmhash_service.gateway.fleet import Fleet
+from mmhash_service.gateway.fleet import Fleet, workers_for
 from mmhash_service.gateway.policy import Candidate, rank
 from mmhash_service.gateway.settings import GatewaySettings
-from mmhash_service.gateway.worker import Adapter, Worker
+from mmhash_service.gateway.worker import Worker
 from mmhash_service.gateway.worker_spec import EngineSpec, parse_worker
 from tests.support.kv_publisher import Publisher, removed, stored
 from tests.support.waiting import wait_until
@@ -229,3 +231,35 @@ def test_a_probe_that_fails_in_an_unknown_way_is_logged_and_repeated(
     asyncio.run(run())
     assert "worker http://a:1: probe failed" in caplog.text
     assert "KeyError: 'unknown'" in caplog.text
+
+
+def chosen(model: str, *workers: tuple[str, bool]) -> list[int]:
+    """Return the numbers of the workers that may get a request; each has its models and health."""
+    made = []
+    for number, (models, is_healthy) in enumerate(workers):
+        worker = Worker(parse_worker(f"http://{number}:1"), GatewaySettings())
+        worker.models, worker.is_healthy = dict.fromkeys(models), is_healthy
+        made.append(worker)
+    return [made.index(worker) for worker in workers_for(model, made)]
+
+
+UP, DOWN = True, False
+
+
+@pytest.mark.parametrize(
+    ("model", "workers", "expected"),
+    [
+        ("a", [("a", UP), ("x", UP)], [0]),
+        ("a", [("a", UP), ("x", UP), ("", UP)], [0, 2]),
+        ("a", [("a", DOWN), ("x", UP)], [0]),  # 503 rather than a model that is not asked for
+        ("a", [("a", DOWN), ("x", UP), ("", DOWN)], [0, 2]),
+        ("l", [("al", UP), ("a", UP)], [0]),
+        ("l", [("al", DOWN), ("a", UP), ("x", UP)], [0, 1]),  # it may load the adapter
+        ("", [("a", UP), ("x", UP), ("", UP)], [0, 1, 2]),
+        ("other", [("a", UP), ("x", UP), ("", UP)], [0, 1, 2]),
+    ],
+)
+def test_a_request_goes_to_workers_that_have_its_model(
+    model: str, workers: list[Any], expected: list[int]
+) -> None:
+    assert chosen(model, *workers) == expected

@@ -16,7 +16,7 @@ from PIL import Image
 import mmhash
 from mmhash.cpu import hash_bytes
 from mmhash.requests import Document
-from mmhash_service.gateway.request import is_light, read_request
+from mmhash_service.gateway.request import is_light, read_request, requested_model
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.http.app import create_app
 from mmhash_service.limits.threads import ThreadPool
@@ -137,3 +137,21 @@ def test_a_request_that_nobody_can_read_passes_and_has_no_document() -> None:
         assert native.document.form == "generate"
     finally:
         work.stop()
+
+
+@pytest.mark.parametrize(
+    ("body", "model"),
+    [
+        (b'{"messages": [{"model": "no"}], "model": "q\\u0077en"}', "qwen"),
+        (b'{"model": null}', ""),
+        (b'{"model": 1}', ""),
+        (b"{}", ""),
+        (b"[]", ""),
+        (b"", ""),
+        (b"--boundary", ""),
+        (b'{"model": "\xff"}', ""),
+        (b'{"x": ' + b"[" * 200_000, ""),
+    ],
+)
+def test_a_request_names_a_model(body: bytes, model: str) -> None:
+    assert requested_model(body) == model

@@ -10,7 +10,7 @@ import pytest
 from mmhash_service.gateway.connection import BrokenError, UnreachableError
 from mmhash_service.gateway.expected import UnnamedBlocks
 from mmhash_service.gateway.settings import GatewaySettings
-from mmhash_service.gateway.worker import RUNNING_TOKENS, Worker
+from mmhash_service.gateway.worker import ENOUGH_BLOCKS, RUNNING_TOKENS, NameCheck, Worker
 from mmhash_service.gateway.worker_spec import parse_worker
 from tests.support.listening import serve_connections, stop_listening
 
@@ -126,3 +126,29 @@ def test_failures_in_a_row_eject_a_worker_once(worker: Worker) -> None:
     assert not worker.is_healthy
     assert worker.readmit()
     assert not worker.readmit()
+
+
+def test_nothing_is_known_before_a_request() -> None:
+    assert NameCheck().verdict == "unknown"
+
+
+def test_blocks_that_no_event_names_are_wrong_after_a_few() -> None:
+    check = NameCheck()
+    check.add(is_found=False, missing=ENOUGH_BLOCKS - 1)
+    assert check.verdict == "unknown"
+    check.add(is_found=False, missing=1)
+    assert (check.verdict, check.missing) == ("wrong", ENOUGH_BLOCKS)
+
+
+def test_a_block_that_an_event_names_is_right_whatever_was_before() -> None:
+    check = NameCheck()
+    check.add(is_found=False, missing=100)
+    check.add(is_found=True, missing=7)
+    assert (check.verdict, check.missing) == ("right", 0)
+
+
+def test_a_worker_that_is_restarted_as_another_release_becomes_wrong() -> None:
+    check = NameCheck()
+    check.add(is_found=True, missing=0)
+    check.add(is_found=False, missing=ENOUGH_BLOCKS)
+    assert check.verdict == "wrong"
