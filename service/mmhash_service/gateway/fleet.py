@@ -2,14 +2,13 @@
 
 import asyncio
 import logging
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
 from mmhash.engines.releases import Fallback
 from mmhash.errors import InputValueError, LimitError
-from mmhash.kvindex import Index, Match, WorkerStats
+from mmhash.kvindex import Index, Match
 from mmhash.kvindex import Worker as EventSource
 from mmhash_service.gateway.connection import SilentError, WorkerError
 from mmhash_service.gateway.discovery import (
@@ -32,10 +31,6 @@ LEAST_CACHED_TOKENS = 1 << 14
 
 # A changed worker file is read again after at most this time, in case it was half written.
 _SETTLE_S = 1.0
-
-# If a healthy worker's events do not connect within this time, their address is wrong.
-_PATIENCE_S = 10.0
-_WARNED = float("inf")
 
 PROBE_SPACING_S = 0.002
 """The time between the first probes of two workers. All at once would block the event loop."""
@@ -168,6 +163,12 @@ class Fleet:
             return (
                 f"{planned}: the worker reports {worker.release}, but plans assume engine={engine}"
             )
+        size = described.engine.tokens_per_block
+        if stats.block_size not in {0, size}:
+            return (
+                f"{planned}, which list blocks of {stats.block_size} tokens, but plans assume "
+                f"block_size={size}"
+            )
         return (
             f"{planned}, which list {stats.blocks} others. Its block_size, algorithm or seed may "
             f"differ: run `mmhash verify-engine {worker.url} --events {described.events}`"
@@ -237,8 +238,6 @@ class Fleet:
     def _read_events(self) -> None:
         """Note how many tokens the caches hold, and which workers restarted."""
         stats = self.index.stats().workers
-        self._compare_block_sizes(stats)
-        self._compare_connections(stats)
         for url, worker in self.workers.items():
             if url in stats:
                 worker.note_restarts(stats[url].restarts + stats[url].disconnects)
@@ -248,18 +247,6 @@ class Fleet:
             if url in stats and worker.engine
         )
         self.cached_tokens = max(LEAST_CACHED_TOKENS, held)
-
-    def _compare_block_sizes(self, stats: dict[str, WorkerStats]) -> None:
-        """Warn once if the blocks of a worker and of its plans differ in size: none would match."""
-        for url, worker in self.workers.items():
-            engine, size = worker.engine, stats[url].block_size if url in stats else 0
-            if engine is None or size in {0, engine.tokens_per_block} or worker.has_size_warning:
-                continue
-            worker.has_size_warning = True
-            logger.warning(
-                "worker %s stores blocks of %d tokens, but plans assume block_size=%d",
-                url, size, engine.tokens_per_block,
-            )  # fmt: skip
 
     def _subscribe(self, worker: Worker) -> None:
         events, replay, ranks = worker.described.publisher
@@ -383,25 +370,6 @@ class Fleet:
                 "worker %s is planned for with server=mmhash, and answers no GET /mmhash with "
                 "`keys`: set MMHASH_PLUGIN=keys there, or no lookup finds its images", worker.url,
             )  # fmt: skip
-
-    def _compare_connections(self, stats: Mapping[str, WorkerStats]) -> None:
-        """Warn once if a healthy worker's KV events have not been connected for a while."""
-        now = time.monotonic()
-        for url, worker in self.workers.items():
-            if worker.described.events is None or not worker.is_healthy:
-                worker.silent_since = None
-            elif url in stats and stats[url].is_connected:
-                if worker.silent_since == _WARNED:
-                    logger.info("worker %s: its KV events are connected", url)
-                worker.silent_since = None
-            elif worker.silent_since is None:
-                worker.silent_since = now
-            elif now - worker.silent_since >= _PATIENCE_S:
-                worker.silent_since = _WARNED
-                logger.warning(
-                    "worker %s: nothing answers at events=%s, so nothing counts as cached there",
-                    url, worker.described.events,
-                )  # fmt: skip
 
     async def _list_models(self, worker: Worker) -> None:
         """Ask a worker for its models. Keep the previous list if the worker does not answer."""

@@ -88,7 +88,7 @@ class Worker:
         self.requests = 0
         """The number of running requests from this process."""
         self.waiting = 0
-        """The number of these whose responses have not begun."""
+        """The number of running requests whose responses have not begun."""
         self.new_parts = 0.0
         """The sum of the new fractions of the prompts that the worker has not answered yet."""
         self.expected = ExpectedBlocks()
@@ -97,10 +97,6 @@ class Worker:
         self.names = NameCheck()
         self.release = ""
         """The engine and release that the server reports, such as vllm@0.32.0."""
-        self.silent_since: float | None = None
-        """Since when the worker, while healthy, has had no connected KV events."""
-        self.has_size_warning = False
-        """True once the log has warned that blocks and plans differ in size."""
         self.probe_failure = ""
         """Why the last probe failed, in words, or an empty text."""
         self._authorization = settings.authorization
