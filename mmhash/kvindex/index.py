@@ -6,8 +6,7 @@ of the interpreter lock, which the thread releases after each millisecond of wor
 lock.
 """
 
-import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -24,8 +23,6 @@ from mmhash.kvindex.source import Source, Timeouts, Worker
 from mmhash.kvindex.subscriber import request_replay, subscribe
 from mmhash.kvindex.table import MAX_HOLDERS, BlockTable, block_ids
 
-logger = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True)
 class WorkerStats:
@@ -34,7 +31,6 @@ class WorkerStats:
     blocks: int
     block_size: int  # the size of the largest block in its events since the last drop, or 0
     is_connected: bool
-    is_healthy: bool
     # Seconds from an event's own time to its arrival here, or since a gap that is still open.
     lag_s: float
     batches: int
@@ -73,8 +69,8 @@ class Index:
         with Index([Worker("http://a:8000", "tcp://a:5557", "tcp://a:5558")]) as index:
             index.match(plan.event_ids)["http://a:8000"].tokens
 
-    A worker's blocks are dropped when it disconnects, restarts, stops answering or is unhealthy.
-    They are also dropped when events are lost and cannot be replayed; see docs/routing.md.
+    A worker's blocks are dropped when it disconnects, restarts or stops answering. They are also
+    dropped when events are lost and cannot be replayed; see docs/routing.md.
     """
 
     def __init__(
@@ -84,7 +80,6 @@ class Index:
         max_blocks: int = 1 << 20,
         silence_s: float = 10.0,
         replay_s: float = 5.0,
-        health: Callable[[str], bool] | None = None,
     ) -> None:
         """Make an index; `start` connects it.
 
@@ -93,18 +88,13 @@ class Index:
             max_blocks: How many blocks of a rank to keep. The least recently stored go first.
             silence_s: After so many seconds without an answer to a ping, a worker is dropped.
             replay_s: The longest pause within a replay.
-            health: A function of a worker's URL, called once a second in the index's thread; it
-            must return at once. While it returns False or raises, the worker has no blocks.
         """
         if not isinstance(workers, Iterable):
             raise InputTypeError(f"workers must be a list of Worker, not {type(workers).__name__}")
-        if not (health is None or callable(health)):
-            raise InputTypeError(f"health must be a function or None, not {type(health).__name__}")
         self.table = BlockTable(check_int("max_blocks", max_blocks, 1))
         self._timeouts = Timeouts(
             check_seconds("silence_s", silence_s), check_seconds("replay_s", replay_s)
         )
-        self._health = health
         self._workers: dict[str, _WorkerState] = {}
         self._loop = SocketLoop(
             check=self._check,
@@ -211,7 +201,7 @@ class Index:
 
     def _check(self, now: float) -> None:
         for state in list(self._workers.values()):
-            state.check(now, self._health)
+            state.check(now)
 
     def _close_workers(self) -> None:
         """Drop all blocks when the thread ends: nothing keeps them current any more."""
@@ -226,16 +216,14 @@ class _WorkerState:
         self, worker: Worker, table: BlockTable, loop: SocketLoop, timeouts: Timeouts
     ) -> None:
         self.worker = worker
-        self.is_healthy = True
         self.ranks = [Rank(worker.url, number, table) for number in range(worker.ranks)]
         self.sources = [
             Source(worker, number, rank, loop, timeouts) for number, rank in enumerate(self.ranks)
         ]
 
     def open(self) -> None:
-        if self.is_healthy:  # the first check may come before, and the next one sees no change
-            for source in self.sources:
-                source.open()
+        for source in self.sources:
+            source.open()
 
     def close(self) -> None:
         for source in self.sources:
@@ -265,26 +253,10 @@ class _WorkerState:
                 best.tokens, best.rank = tokens, rank.number
         return best
 
-    def check(self, now: float, health: Callable[[str], bool] | None) -> None:
-        """Check time-outs and the worker's health."""
-        is_healthy = health is None or self._ask(health)
-        if is_healthy != self.is_healthy:
-            self.is_healthy = is_healthy
-            for source in self.sources:
-                source.close()
-                if is_healthy:
-                    source.open()
+    def check(self, now: float) -> None:
+        """Check time-outs."""
         for source in self.sources:
             source.check(now)
-
-    def _ask(self, health: Callable[[str], bool]) -> bool:
-        """Return the result of a caller's function, whose errors must not end the index for all."""
-        try:
-            return bool(health(self.worker.url))
-        except Exception:
-            if self.is_healthy:
-                logger.exception("worker %s counts as unhealthy", self.worker.url)
-            return False
 
     def stats(self) -> WorkerStats:
         counts = [source.feed.counts for source in self.sources]
@@ -292,7 +264,6 @@ class _WorkerState:
             blocks=sum(rank.blocks for rank in self.ranks),
             block_size=max((rank.block_size for rank in self.ranks), default=0),
             is_connected=all(source.is_connected for source in self.sources),
-            is_healthy=self.is_healthy,
             lag_s=max(source.lag_s() for source in self.sources),
             disconnects=sum(source.disconnects for source in self.sources),
             evicted=sum(rank.evicted for rank in self.ranks),

@@ -168,21 +168,22 @@ def test_numbers_that_no_batch_has_leave_the_index_running() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [-1, 2], ids=["back", "on"])
-def test_numbers_that_jump_open_few_connections(step: int) -> None:
+def test_numbers_that_jump_open_few_connections(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each jump needs a replay, on a connection of its own."""
-    checks = 0
+    checks, check = 0, Index._check
 
-    def count_checks(url: str) -> bool:
+    def count_checks(index: Index, now: float) -> None:
         nonlocal checks
-        checks += url == HOSTILE
-        return True
+        checks += 1
+        check(index, now)
 
+    monkeypatch.setattr(Index, "_check", count_checks)
     with Publisher() as hostile, Publisher() as honest:
         workers = [
             Worker(HOSTILE, hostile.events, hostile.replay),
             Worker(HONEST, honest.events, honest.replay),
         ]
-        with Index(workers, health=count_checks) as index:
+        with Index(workers) as index:
             wait_until(lambda: all(one.is_connected for one in index.stats().workers.values()))
             number, sent, end = 1 << 40, 0, checks + 3
             while checks < end:

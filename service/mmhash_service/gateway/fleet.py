@@ -23,14 +23,11 @@ from mmhash_service.gateway.policy import Conversations
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.sources import read_workers
 from mmhash_service.gateway.worker import Worker
-from mmhash_service.gateway.worker_spec import EngineSpec, WorkerSpec
+from mmhash_service.gateway.worker_spec import EngineSpec
 from mmhash_service.telemetry import metrics
 
 # The size of a small cache in tokens, used until the events have shown the real size.
 LEAST_CACHED_TOKENS = 1 << 14
-
-# A changed worker file is read again after at most this time, in case it was half written.
-_SETTLE_S = 1.0
 
 PROBE_SPACING_S = 0.002
 """The time between the first probes of two workers. All at once would block the event loop."""
@@ -46,7 +43,6 @@ class Fleet:
         self._engine_fallback = engine_fallback
         self.workers: dict[str, Worker] = {}
         self._checks: set[asyncio.Task[None]] = set()
-        self._listed: dict[str, WorkerSpec] = {}
         self._turn = 0
         self.cached_tokens = LEAST_CACHED_TOKENS
         """The number of tokens in the caches of all workers together."""
@@ -72,7 +68,7 @@ class Fleet:
 
     async def open(self) -> None:
         """Find the workers, and probe each once before the first request is accepted."""
-        self.index = Index(health=self._is_healthy)
+        self.index = Index()
         await self._refresh()
         await asyncio.gather(*(self._check(worker) for worker in self.workers.values()))
         self._compare_models()
@@ -88,11 +84,6 @@ class Fleet:
         for worker in self.workers.values():
             worker.close()
         await asyncio.to_thread(self.index.stop)
-
-    def _is_healthy(self, url: str) -> bool:
-        """Return True if a worker's blocks count. The index's thread calls this."""
-        worker = self.workers.get(url)
-        return worker is not None and worker.is_healthy
 
     def workers_for(self, model: str) -> Sequence[Worker]:
         """Return the workers that may get a request for a model; "" means no model."""
@@ -190,9 +181,7 @@ class Fleet:
 
     async def _refresh_often(self) -> None:
         while True:
-            is_current = self._listed == {url: one.spec for url, one in self.workers.items()}
-            interval_s = self._settings.health_interval_s
-            await asyncio.sleep(interval_s if is_current else min(interval_s, _SETTLE_S))
+            await asyncio.sleep(self._settings.health_interval_s)
             joined = await self._refresh()
             self._compare_models()
             self._read_events()
@@ -201,7 +190,7 @@ class Fleet:
     async def _refresh(self) -> list[Worker]:
         """Read the list of workers. Return the workers that have joined.
 
-        A changed file counts when two reads in a row agree. An empty list never counts.
+        An empty list does not count.
         """
         try:
             specs = await read_workers(self._settings, self._engine_fallback)
@@ -212,9 +201,6 @@ class Fleet:
         listed = {spec.url: spec for spec in specs}
         if self.workers and not listed:
             logger.error("the list of workers is empty, so the known workers stay")
-            return []
-        before, self._listed = self._listed, listed
-        if self._settings.worker_file and self.workers and listed != before:
             return []
         for url, worker in list(self.workers.items()):
             if listed.get(url) != worker.spec:
@@ -344,13 +330,6 @@ class Fleet:
             logger.warning(
                 "worker %s: its %s is not known: %s. If it has one, give %s= with the worker",
                 worker.url, member, reason, member,
-            )  # fmt: skip
-        planned = worker.spec.engine.name
-        if planned and said and not f"{worker.release}@".startswith(f"{planned}@"):
-            logger.warning(
-                "worker %s reports %s, and engine=%s is planned for: if block names differ between "
-                "them, no lookup finds anything",
-                worker.url, worker.release, planned,
             )  # fmt: skip
 
     async def _ask_plugin(self, worker: Worker) -> None:

@@ -50,7 +50,6 @@ def test_a_worker_that_cannot_be_is_a_named_error(options: dict[str, object], te
             InputValueError,
             "replay_s must be more than 0 seconds, not nan",
         ),
-        ({"health": True}, InputTypeError, "health must be a function or None, not bool"),
     ],
 )
 def test_a_wrong_option_of_an_index_is_an_error(
@@ -163,36 +162,6 @@ def test_a_match_never_has_the_blocks_of_a_rank_that_came_meanwhile() -> None:
         "http://b": 0,
     }
     blocks.stop()
-
-
-def test_a_worker_whose_health_fails_is_unhealthy(
-    index: Index, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The error ended the thread, and the index had no blocks of any worker from then on."""
-    state = index._workers["http://a"]
-
-    def fail(url: str) -> bool:
-        raise ConnectionError(url)
-
-    for _ in range(3):
-        state.check(0.0, fail)
-    assert not index.stats().workers["http://a"].is_healthy
-    assert len(caplog.records) == 1
-    state.check(0.0, lambda _url: True)
-    assert index.stats().workers["http://a"].is_healthy
-
-
-def test_a_worker_that_is_unhealthy_before_it_is_opened_is_not_connected() -> None:
-    index = Index([Worker("http://a:1", "tcp://127.0.0.1:1")])
-    try:
-        state = index._workers["http://a:1"]
-        state.check(0.0, lambda _url: False)
-        index._loop._tasks.popleft()()
-        assert not index._loop._by_socket
-        state.check(1.0, lambda _url: True)
-        assert index._loop._by_socket
-    finally:
-        index.stop()
 
 
 def test_blocks_of_an_unknown_worker_are_refused() -> None:
