@@ -21,7 +21,7 @@ from mmhash.kvindex.loop import SocketLoop
 from mmhash.kvindex.rank import Rank
 from mmhash.kvindex.source import Source, Timeouts, Worker
 from mmhash.kvindex.subscriber import request_replay, subscribe
-from mmhash.kvindex.table import MAX_HOLDERS, BlockTable, block_ids
+from mmhash.kvindex.table import MAX_HOLDERS, BlockTable, block_id, block_ids
 
 
 @dataclass(frozen=True)
@@ -172,6 +172,12 @@ class Index:
         if state is None:
             raise InputValueError(f"the index has no worker {url}")
         self._loop.submit(partial(state.hold, check_int("rank", rank, 0), ids))
+
+    def rank_with(self, url: str, block: int | bytes) -> int | None:
+        """Return the number of a worker's rank that has a block, or None."""
+        state, one = self._workers.get(url), block_id(block)
+        ranks = state.ranks if state is not None else ()
+        return next((rank.number for rank in ranks if rank.holds(one)), None)
 
     def match(
         self, blocks: Iterable[int | bytes], block_size: int | None = None

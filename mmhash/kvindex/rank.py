@@ -68,6 +68,10 @@ class Rank:
             elif isinstance(event, BlocksRemoved):
                 table.remove(holder, event.group or 0, event.ids)
 
+    def holds(self, block: int) -> bool:
+        """Return True if the rank has a block."""
+        return self.holder is not None and self._table.holds(self.holder, block)
+
     def hold(self, ids: Sequence[int]) -> None:
         """Add blocks that no event has named. The rank may have been dropped since."""
         if self.holder is not None:

@@ -212,6 +212,10 @@ class BlockTable:
         """Return the number of a holder's blocks, over all groups."""
         return sum(len(group.orders.get(holder, ())) for group in list(self._groups.values()))
 
+    def holds(self, holder: int, block: int) -> bool:
+        """Return True if any group of a holder has a block."""
+        return any(block in group.orders.get(holder, ()) for group in list(self._groups.values()))
+
     def blocks(self) -> int:
         """Return the number of different blocks; each group counts a block once."""
         return sum(len(group.masks) for group in list(self._groups.values()))

@@ -159,7 +159,8 @@ class Connection(asyncio.Protocol):
             raise UnreachableError("the connection was closed before a request was sent")
         self._heard_at = self._loop.time()
         self._timeout_s = timeout_s
-        self._timer = self._loop.call_later(timeout_s, self._check_silence)
+        if self._timer is None:  # one timer for the requests of a connection, not one for each
+            self._timer = self._loop.call_later(timeout_s, self._check_silence)
         self._transport.writelines([head, *body])
         while not self._has_head or (until_body and not (self._pieces or self._is_complete)):
             await self._wait()
@@ -202,9 +203,6 @@ class Connection(asyncio.Protocol):
 
     def release(self) -> bool:
         """End the request. Return True if the connection can carry another."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         if self._is_complete and self.is_reusable and self.has_sent and not self.is_closed:
             self.used_at = self._loop.time()
             return True
@@ -219,7 +217,9 @@ class Connection(asyncio.Protocol):
 
     def _check_silence(self) -> None:
         left = self._heard_at + self._timeout_s - self._loop.time()
-        if self._is_paused or left > 0:
+        if self._is_complete:
+            self._timer = None
+        elif self._is_paused or left > 0:
             delay = self._timeout_s if self._is_paused else left
             self._timer = self._loop.call_later(delay, self._check_silence)
         elif self._transport is not None:

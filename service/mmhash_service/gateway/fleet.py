@@ -8,7 +8,7 @@ from functools import partial
 
 from mmhash.engines.releases import Fallback
 from mmhash.errors import InputValueError, LimitError
-from mmhash.kvindex import Index, Match
+from mmhash.kvindex import Index
 from mmhash.kvindex import Worker as EventSource
 from mmhash_service.gateway.connection import SilentError, WorkerError
 from mmhash_service.gateway.discovery import (
@@ -122,11 +122,12 @@ class Fleet:
         worker.expected.remove(blocks)
         if worker.engine is None or worker.described.events is None:
             return
-        first, last = (self._find(worker, blocks[at]) for at in (0, -1))
-        if last and not first:  # the worker computed it from all earlier blocks
-            self.index.hold(worker.url, blocks, last.rank)
+        first, last = (self.index.rank_with(worker.url, blocks[at]) for at in (0, -1))
+        if first is None and last is not None:  # the worker computed it from all earlier blocks
+            self.index.hold(worker.url, blocks, last)
         before = worker.names.verdict
-        worker.names.add(is_found=bool(first or last), missing=len(blocks))
+        is_found = first is not None or last is not None
+        worker.names.add(is_found=is_found, missing=len(blocks))
         is_wrong = worker.names.verdict == "wrong"
         if worker.names.verdict != before:
             metrics.GATEWAY_MISNAMED.labels(worker.url).set(is_wrong)
@@ -134,10 +135,6 @@ class Fleet:
             logger.warning("worker %s: %s", worker.url, self._misnamed(worker))
         elif before == "wrong" and worker.names.verdict == "right":
             logger.info("worker %s stores blocks under their planned names", worker.url)
-
-    def _find(self, worker: Worker, block: int) -> Match | None:
-        match = self.index.match([block], 1).get(worker.url)
-        return match if match and match.tokens else None
 
     def _misnamed(self, worker: Worker) -> str:
         """Return the likely reason why a worker's events list no planned block."""

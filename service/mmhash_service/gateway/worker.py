@@ -11,8 +11,7 @@ from mmhash_service.gateway.expected import NO_BLOCKS, ExpectedBlocks, SentBlock
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.worker_spec import WorkerSpec, endpoint_of
 
-# The load of a running request, in tokens: it slows down another prompt as much as so many tokens
-# of that prompt.
+# A running request delays another prompt as much as this many more tokens of that prompt would.
 RUNNING_TOKENS = 64
 
 # The most bytes to read of a probe's answer. An engine's /metrics has 50 to 300 kB.

@@ -12,7 +12,7 @@ from mmhash_service.telemetry import metrics
 # A streamed body holds the piece being hashed and the next piece.
 STREAM_BYTES = 256 << 10
 
-# The items, parts or tensors in a body.
+# The most items, parts or tensors of a body.
 MAX_ITEMS = 1000
 
 # How many bytes all images of a request may decode to, per pixel of max_pixels. Each byte
@@ -107,7 +107,7 @@ class Limits:
 
     @contextmanager
     def reserve_response(self, nbytes: int) -> Iterator[None]:
-        """Reserve a long response's bytes until the client has read it; one always fits.
+        """Reserve a long response's bytes until the client has read it. One response always fits.
 
         Not counted as held: clients that read slowly must not keep others from hashing.
         """

@@ -17,7 +17,7 @@ INLINE_US = 1000
 LONG_PROMPT = 64 << 10
 """Above this many bytes a prompt is long."""
 
-# The tokens of one item count at most like a text of this size.
+# One item counts as a text of this many bytes.
 _ITEM_SIZE = 16 << 10
 
 
@@ -68,7 +68,7 @@ class PromptPool:
     def __init__(self, timeout_s: float) -> None:
         self.short = ThreadPool(timeout_s)
         self.long = ThreadPool(timeout_s, threads=1)
-        # they wait for a process with one thread
+        # These threads only wait for the helper process, which has one thread.
         self.processors = ThreadPool(timeout_s, threads=2)
 
     def for_size(self, nbytes: int, media: int = 0) -> ThreadPool:

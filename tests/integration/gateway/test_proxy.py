@@ -183,12 +183,11 @@ def test_a_long_body_that_is_not_json_passes(client: httpx.Client) -> None:
     assert client.put("/v1/files", content=LONG, headers=headers).status_code == 200
 
 
-@pytest.mark.parametrize("seconds", [0, 1.5])
-@pytest.mark.parametrize("length", [10, 100_000, 1_000_000])
+@pytest.mark.parametrize("length", [10, 1_000_000])
 def test_a_client_that_ends_only_its_own_side_gets_the_response(
-    gateway: Service, length: int, seconds: float
+    gateway: Service, length: int
 ) -> None:
-    text = json.dumps({"prompt": "x" * length, "seconds": seconds}).encode()
+    text = json.dumps({"prompt": "x" * length, "seconds": 1.5}).encode()
     with gateway.connect() as connection, connection.makefile("rb") as answer:
         head = b"POST /v1/responses HTTP/1.1\r\nHost: g\r\nContent-Length: %d\r\n\r\n"
         connection.sendall(head % len(text) + text)
@@ -231,15 +230,6 @@ def test_a_client_of_http_1_0_gets_no_chunks(gateway: Service) -> None:
     assert (body, b"content-length: 15" in head) == (b'{"status":"ok"}', True)
     head, body = ask(b"HEAD /v1/models HTTP/1.0\r\n\r\n")
     assert (head.startswith(b"http/1.1 200 "), body) == (True, b"")
-
-
-def test_an_upgrade_is_answered_in_http(gateway: Service) -> None:
-    with socket.create_connection(gateway.address, timeout=60) as connection:
-        connection.sendall(
-            b"GET /v1/realtime HTTP/1.1\r\nHost: g\r\nConnection: Upgrade, close\r\n"
-            b"Upgrade: websocket\r\n\r\n"
-        )
-        assert connection.recv(1000).startswith(b"HTTP/1.1 200 ")
 
 
 def states(client: httpx.Client) -> list[dict[str, Any]]:

@@ -103,6 +103,8 @@ def test_events_change_the_rank_that_published_them() -> None:
     match = blocks.match([1, 2])["http://a"]
     assert (match.tokens, match.rank) == (32, 0)
     assert match.ranks == {0: 32, 1: 16, 5: 8}
+    assert [blocks.rank_with("http://a", one) for one in (1, 2, 3)] == [0, 0, None]
+    assert blocks.rank_with("http://b", 1) is None
     first.apply(Batch(0.0, [BlocksRemoved([2]), CacheCleared()]), is_live=False)
     assert blocks.match([1, 2])["http://a"].ranks == {1: 16, 5: 8}
     stats = blocks.stats().workers["http://a"]
