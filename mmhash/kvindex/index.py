@@ -6,7 +6,7 @@ of the interpreter lock, which the thread releases after each millisecond of wor
 lock.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -193,12 +193,22 @@ class Index:
             raise InputTypeError(f"blocks must be a list of ids, not {type(blocks).__name__}")
         if block_size is not None:
             check_int("block_size", block_size, 1)
-        workers = [
-            (url, state, [rank.holder for rank in state.ranks])
+        ranks = [
+            (url, rank, rank.holder)
             for url, state in list(self._workers.items())
+            for rank in state.ranks
         ]
         runs = self.table.match(blocks if isinstance(blocks, list) else list(blocks))
-        return {url: state.match(runs, block_size, before) for url, state, before in workers}
+        matches = {url: Match(0, 0, {}) for url, _, _ in ranks}
+        for url, rank, holder in ranks:
+            # A holder that has changed since the lookup may have belonged to another rank.
+            if holder is None or holder not in runs or holder != rank.holder:
+                continue
+            match, tokens = matches[url], runs[holder] * (block_size or rank.block_size)
+            match.ranks[rank.number] = tokens
+            if tokens > match.tokens:
+                match.tokens, match.rank = tokens, rank.number
+        return matches
 
     def stats(self) -> IndexStats:
         """Return counts of the index and of each worker."""
@@ -241,23 +251,6 @@ class _WorkerState:
         for rank in self.ranks:
             if rank.number == number:
                 rank.hold(ids)
-
-    def match(
-        self, runs: Mapping[int, int], block_size: int | None, before: Sequence[int | None]
-    ) -> Match:
-        """Return the tokens of the rank that holds most of a prompt, and the tokens of each rank.
-
-        `before` has the holders from before the lookup of the blocks. A holder that has changed
-        since then does not count: it may have belonged to another rank.
-        """
-        best = Match(0, 0, {})
-        for rank, holder in zip(self.ranks, before, strict=True):
-            if holder is None or holder not in runs or holder != rank.holder:
-                continue
-            best.ranks[rank.number] = tokens = runs[holder] * (block_size or rank.block_size)
-            if tokens > best.tokens:
-                best.tokens, best.rank = tokens, rank.number
-        return best
 
     def check(self, now: float) -> None:
         """Check time-outs."""
