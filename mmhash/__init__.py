@@ -43,37 +43,6 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "AsyncClient",
-    "AsyncHasher",
-    "Client",
-    "ClosedError",
-    "DeviceError",
-    "Digest",
-    "Hasher",
-    "InputError",
-    "InputTypeError",
-    "InputValueError",
-    "LimitError",
-    "MMHashError",
-    "PendingKeys",
-    "ServiceError",
-    "TagError",
-    "TransportError",
-    "audio",
-    "digest",
-    "digest_file",
-    "key",
-    "key_file",
-    "keys",
-    "pad_values",
-    "request_fields",
-    "sign_tag",
-    "split",
-    "verify_tag",
-    "video",
-]
-
 # Imported at first use: numpy and the hash functions dominate the import time.
 _MODULES = {
     __name__: (
@@ -91,7 +60,18 @@ _MODULES = {
     "mmhash.cpu": ("Hasher",),
     "mmhash.digest": ("Digest",),
     "mmhash.engines": ("pad_values", "request_fields"),
-    "mmhash.errors": tuple(name for name in __all__ if name.endswith("Error")),
+    "mmhash.errors": (
+        "ClosedError",
+        "DeviceError",
+        "InputError",
+        "InputTypeError",
+        "InputValueError",
+        "LimitError",
+        "MMHashError",
+        "ServiceError",
+        "TagError",
+        "TransportError",
+    ),
     "mmhash.executor": ("AsyncHasher",),
     "mmhash.hashing": ("PendingKeys", "digest", "key", "keys"),
     "mmhash.io.file_keys": ("digest_file", "key_file"),
@@ -100,6 +80,8 @@ _MODULES = {
     "mmhash.tags": ("sign_tag", "verify_tag"),
 }
 _LAZY = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [name for name, module in _LAZY.items() if module != __name__]
 
 
 def __getattr__(name: str) -> Any:

@@ -41,7 +41,7 @@ def _check_threads(threads: int | None, nbytes: int) -> int:
 @cache
 def _reader() -> Callable[[object], memoryview]:
     """Return a function that gets the flat bytes of any input."""
-    from mmhash.view import bytes_of  # noqa: PLC0415  (numpy: half of the start of bulk's workers)
+    from mmhash.view import bytes_of  # noqa: PLC0415  (numpy doubles the start of bulk's workers)
 
     return bytes_of
 

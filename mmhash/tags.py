@@ -20,7 +20,7 @@ TAGS_MEMBER = "mmhash_tags"
 
 TAG_CONTEXT = "mmhash 2026-11-21 tag v1"
 TENANT_TAG_HEADER = b"x-mmhash-tenant-tag"
-"""The header of a request that vouches for the tenant in X-Mmhash-Tenant."""
+"""The header with the tag that proves the tenant in X-Mmhash-Tenant."""
 
 TENANT_CONTEXT = "mmhash 2026-11-24 tenant v1"
 SECRET_SIZE = 32
@@ -67,7 +67,7 @@ def sign_tag(
 
 
 def tenant_key(name: str) -> Digest:
-    """Return what a tag vouches for in the place of a key if it names a tenant."""
+    """Return the digest that stands for a tenant's name where a tag holds a key."""
     return Digest("blake3", blake3(name.encode(), derive_key_context=TENANT_CONTEXT).digest())
 
 

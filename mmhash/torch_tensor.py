@@ -61,7 +61,7 @@ def is_tensor_type(kind: Any) -> bool:
 def read_tensor(tensor: "torch.Tensor", at_once: bool) -> Content:
     """Return the dtype, shape and bytes of a tensor.
 
-    If they are hashed `at_once`, the bytes of a short tensor are a copy.
+    `at_once` says that the caller hashes the bytes immediately; those of a short tensor are a copy.
     """
     try:
         if tensor.__class__ is not sys.modules["torch"].Tensor:

@@ -71,7 +71,10 @@ def view_of(item: Any) -> View:
 
 
 def read_view(item: Any, at_once: bool = True) -> Members:
-    """Return the members of the view of `item`; the caller hashes the bytes `at_once`."""
+    """Return the members of the view of `item`.
+
+    `at_once` says that the caller hashes the bytes immediately.
+    """
     kind = item.__class__
     if kind is np.ndarray:
         return _read_array(item)

@@ -9,7 +9,7 @@ import typer
 import mmhash
 from mmhash.cli.key import hash_named_file
 from mmhash.cli.options import Engine
-from mmhash.cli.report import say
+from mmhash.cli.report import format_count, say
 from mmhash.cpu import hash_bytes
 from mmhash.errors import InputValueError, MMHashError
 from mmhash.framing import frame
@@ -52,7 +52,7 @@ def _steps(path: str, engine: str) -> Iterator[tuple[str, str]]:
         frames, pixels, descriptions = read_image(image)
         orientation = read_orientation(image)
     content = hash_bytes(memoryview(pixels), "blake3")
-    yield "pixels", f"{len(pixels)} bytes, {frames} {'frame' if frames == 1 else 'frames'}"
+    yield "pixels", f"{len(pixels)} bytes, {format_count(frames, 'frame')}"
     yield "digest of the pixels", content.hex()
     packed = f"image {struct.pack('<Q', frames).hex()} {descriptions[:33].hex()}"
     yield "framed with kind, shape, modes and sizes", packed
@@ -61,5 +61,5 @@ def _steps(path: str, engine: str) -> Iterator[tuple[str, str]]:
     found, version = mmhash.engines.find(engine)
     named = found.name_item(key, version, orientation=orientation)
     if named != key:
-        yield f"key with EXIF orientation {orientation}, which it may apply", named.hex()
+        yield f"key with EXIF orientation {orientation}, which the engine may apply", named.hex()
     yield from found.explain(named, version)

@@ -5,7 +5,7 @@ Keys of file bytes need none of the modules for arrays, tensors and images, so t
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -14,13 +14,13 @@ import typer
 import mmhash
 from mmhash.algorithms import ALGORITHM_SPECS
 from mmhash.cli.options import AsJson, DigestAlgorithm, Engines, Of
-from mmhash.cli.report import Hashed, print_lines
+from mmhash.cli.report import complain, say, say_json
 from mmhash.cpu import cpu_count
 from mmhash.digest import Algorithm, Digest
-from mmhash.errors import InputTypeError, InputValueError
+from mmhash.errors import InputTypeError, InputValueError, MMHashError
 from mmhash.framing import TENANT_SIZE, frame
 from mmhash.io.files import hash_file, open_file
-from mmhash.io.names import STDIN
+from mmhash.io.names import STDIN, escape, printable, reason
 
 PICKLES = {".pt", ".pth", ".pkl", ".pickle", ".ckpt"}
 
@@ -57,27 +57,43 @@ def key_files(
 ) -> None:
     """Print the key of each file or safetensors tensor."""
     hashing = _Hashing(algorithm, _read_tenant(tenant_file) if tenant_file else None)
-
-    def hashes_of(name: str) -> Iterator[Hashed]:
-        keyed = [_image_key(name, hashing)] if of == "pixels" else _keys_of(name, hashing)
-        for item_name, item_key, orientation in keyed:
-            fields = {
-                release: mmhash.engines.request_fields(
-                    item_key, release, exif_orientation=orientation
-                )
-                for release in engines
-            }
-            lines = [f"{release} {json.dumps(each)}" for release, each in fields.items()]
-            members = {"key": item_key.hex()} | ({"engines": fields} if fields else {})
-            yield Hashed(item_name, [item_key.hex(), *lines], members)
-
     # Import the engines only for --engine.
     engines = mmhash.engines.split_names(engine) if engine else ()
     for release in engines:
         # Report an unknown engine before reading any file.
         mmhash.engines.registry.parse(release)
-    if not print_lines(files, hashes_of, as_json=as_json):
+    is_complete = True
+    for file in files or [STDIN]:
+        try:
+            items = [_image_key(file, hashing)] if of == "pixels" else [*_keys_of(file, hashing)]
+        except (OSError, MMHashError) as error:
+            complain(f"{printable(file)}: {reason(error)}")
+            is_complete = False
+            continue
+        for item in items:
+            _print_key(item, engines, as_json=as_json)
+    if not is_complete:
         raise typer.Exit(1)
+
+
+def _print_key(item: _Keyed, engines: Sequence[str], *, as_json: bool) -> None:
+    """Print `<key>  <name>`, and a line for each engine; or all of them as JSON.
+
+    A line with an escaped name begins with a backslash, as in the output of b3sum.
+    """
+    fields = {
+        release: mmhash.engines.request_fields(
+            item.key, release, exif_orientation=item.exif_orientation
+        )
+        for release in engines
+    }
+    if as_json:
+        named = {"name": item.name, "key": item.key.hex()}
+        say_json(named | ({"engines": fields} if fields else {}))
+        return
+    mark, name = escape(item.name)
+    for text in (item.key.hex(), *(f"{each} {json.dumps(fields[each])}" for each in fields)):
+        say(f"{mark}{text}  {name}")
 
 
 def hash_named_file(name: str, algorithm: Algorithm) -> tuple[Digest, int]:

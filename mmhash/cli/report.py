@@ -1,45 +1,9 @@
-"""Output of hashes and errors, one per line; an error in one file does not stop the others."""
+"""Lines of output and of errors, safe for a terminal."""
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, TextIO
-
-from mmhash.errors import MMHashError
-from mmhash.io.names import STDIN, escape, printable, reason
-
-
-class Hashed(NamedTuple):
-    """An item of a file: the hashes of its output lines, and the members of its JSON object."""
-
-    name: str
-    hashes: list[str]
-    fields: Mapping[str, Any]
-
-
-def print_lines(
-    files: list[str] | None, hashes_of: Callable[[str], Iterable[Hashed]], *, as_json: bool
-) -> bool:
-    """Print `<hash>  <name>` for each item of each file; return False if any file has an error.
-
-    A line with an escaped name begins with a backslash, as in the output of b3sum.
-    """
-    is_complete = True
-    for file in files or [STDIN]:
-        try:
-            hashes = list(hashes_of(file))
-        except (OSError, MMHashError) as error:
-            complain(f"{printable(file)}: {reason(error)}")
-            is_complete = False
-        else:
-            for name, texts, fields in hashes:
-                if as_json:
-                    say_json({"name": name} | dict(fields))
-                    continue
-                mark, shown = escape(name)
-                for text in texts:
-                    say(f"{mark}{text}  {shown}")
-    return is_complete
+from collections.abc import Mapping
+from typing import Any, TextIO
 
 
 def format_count(count: int, noun: str) -> str:

@@ -21,7 +21,7 @@ from mmhash.arguments import check_int, check_seconds, check_str, header_value
 from mmhash.client import calls
 from mmhash.client.calls import Call
 from mmhash.client.exchange import Attempts, Request, body_of
-from mmhash.client.shared import SharedItems
+from mmhash.client.shared import SharedCopy, SharedItems
 from mmhash.errors import ClosedError, InputValueError, MMHashError, ServiceError
 from mmhash.forks import check_not_forked
 
@@ -156,15 +156,9 @@ class Client(_Common):
 
     def _send(self, request: Request, attempts: Attempts) -> bytes:
         if request.payload is not None and self._shared.is_used:
-            with self._shared.lease() as lease:
-                if local := lease.copy(request):
-                    try:
-                        body = self._send(local, attempts)
-                    except ServiceError as error:
-                        self._shared.note_failure(error)
-                    else:
-                        self._shared.note_success()
-                        return body
+            with SharedCopy(self._shared) as shared:
+                if local := shared.copy(request):
+                    return self._send(local, attempts)
         while True:
             try:
                 return self._send_once(request, attempts)
@@ -229,15 +223,9 @@ class AsyncClient(_Common):
 
     async def _send(self, request: Request, attempts: Attempts) -> bytes:
         if request.payload is not None and self._shared.is_used:
-            with self._shared.lease() as lease:
-                if local := await _in_thread(partial(lease.copy, request)):
-                    try:
-                        body = await self._send(local, attempts)
-                    except ServiceError as error:
-                        self._shared.note_failure(error)
-                    else:
-                        self._shared.note_success()
-                        return body
+            with SharedCopy(self._shared) as shared:
+                if local := await _in_thread(partial(shared.copy, request)):
+                    return await self._send(local, attempts)
         while True:
             try:
                 return await self._send_once(request, attempts)

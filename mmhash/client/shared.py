@@ -28,10 +28,6 @@ class SharedItems:
         self._lock = Lock()
         self._pool: SharedPool | None = None
 
-    def lease(self) -> "SharedCopy":
-        """Return a lease, which stays empty until an item is copied."""
-        return SharedCopy(self)
-
     def pool(self) -> SharedPool:
         """Return the pool."""
         with self._lock:
@@ -43,14 +39,15 @@ class SharedItems:
         """Note that the service can read this memory."""
         self._has_served = True
 
-    def note_failure(self, error: ServiceError) -> None:
-        """Raise an error caused by the item itself; otherwise let the caller send the bytes.
+    def note_failure(self, problem: str) -> bool:
+        """Return True if the item failed only because it was sent in shared memory.
 
         If the service has never found an item here, it cannot see this memory: stop using it.
         """
-        if error.type not in {_NOT_FOUND, _NOT_LOCAL}:
-            raise error
-        self.is_used = self._has_served and error.type == _NOT_FOUND
+        if problem not in {_NOT_FOUND, _NOT_LOCAL}:
+            return False
+        self.is_used = self._has_served and problem == _NOT_FOUND
+        return True
 
     def close(self) -> None:
         """Free the memory."""
@@ -62,7 +59,10 @@ class SharedItems:
 
 
 class SharedCopy:
-    """The copy of an item in shared memory; it lives as long as the block."""
+    """A block that sends an item in shared memory, where `copy` puts it.
+
+    The block swallows the error of a service that cannot read the memory: send the bytes after it.
+    """
 
     def __init__(self, shared: SharedItems) -> None:
         self._shared = shared
@@ -93,7 +93,11 @@ class SharedCopy:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._handle is not None:
-            # Acknowledge on behalf of a service that did not read the item.
-            SharedTensor.open(self._handle).close()
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        if self._handle is None:
+            return False
+        # Acknowledge on behalf of a service that did not read the item.
+        SharedTensor.open(self._handle).close()
+        if error is None:
+            self._shared.note_success()
+        return isinstance(error, ServiceError) and self._shared.note_failure(error.type)

@@ -5,7 +5,6 @@ from collections.abc import Collection, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from time import perf_counter
-from types import TracebackType
 from typing import Any, Self
 
 from mmhash.arguments import check_int
@@ -117,12 +116,7 @@ class AsyncHasher:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def _hash(self, items: list[Any], options: JobOptions) -> list[Outcome]:

@@ -46,7 +46,7 @@ def read_items(
         if len(items) > 1:
             try:
                 return [*keys(items, algorithm=options.algorithm, tenant=options.tenant)]
-            except Exception:  # noqa: BLE001, S110  (of one item: below, the others have keys)
+            except Exception:  # noqa: BLE001, S110  (one item's error: hash each item alone)
                 pass
         return [_key_or_error(item, options, threads) for item in items]
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class NotAnImageError(InputTypeError):
-    """A file is in no format that counts as an image."""
+    """A file is not in a supported image format."""
 
 
 class DecodedImage(NamedTuple):

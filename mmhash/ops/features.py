@@ -138,7 +138,7 @@ def _normalize(
         x /= rows.std[block]
 
 
-# otherwise another thread could not write to a tensor allocated in this mode
+# Otherwise a thread could not write to a tensor that was allocated in inference mode.
 @torch.inference_mode()
 def _cast(values: Tensor, features: Tensor) -> None:
     for part, out in zip(torch.split(values, _CAST), torch.split(features, _CAST), strict=True):

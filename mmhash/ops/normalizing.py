@@ -1,4 +1,4 @@
-"""The operator `mmhash::normalize_digest`: features of images, and a digest of each one's.
+"""The operator `mmhash::normalize_digest`: features, and a digest of each image's features.
 
 On the CPU, each block of features is hashed while it is in the cache. On a GPU, one kernel computes
 and hashes the features.

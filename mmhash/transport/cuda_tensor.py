@@ -94,7 +94,7 @@ class LeasedBytes(DeviceBytes):
     __slots__ = ()
 
     def to_host(self) -> memoryview:
-        """Return a copy of them."""
+        """Copy the bytes to the host."""
         feature = cast("IpcTensor", self.owner)
         return view_of(feature.reconstruct("cpu")).on_host()
 

@@ -51,8 +51,8 @@ class SharedTensor(Feature["_SegmentBacking"]):
             raise InputTypeError("plain bytes are not an array: read them by .view")
         return np.frombuffer(self.view, _numpy_dtype(self.dtype)).reshape(self.shape)
 
-    def tensor(self) -> "torch.Tensor":
-        """Return the tensor: in place, or as a copy from a pool.
+    def reconstruct(self, device: Any = "cpu") -> "torch.Tensor":
+        """Return a torch tensor: in place on the CPU; a copy from a pool, or on another device.
 
         Writes to it stay in this process.
         """
@@ -64,16 +64,13 @@ class SharedTensor(Feature["_SegmentBacking"]):
         if dtype is None:
             raise DeviceError(f"torch {torch.__version__} has no {self.dtype}")
         if not self.nbytes:
-            return torch.empty(self.shape, dtype=dtype)
+            return torch.empty(self.shape, dtype=dtype, device=device)
         content: memoryview | bytearray = self._bytes()
         if self._backing.is_lent:
             content = bytearray(content)
             self._backing.check_lease()
-        return torch.frombuffer(content, dtype=torch.uint8).view(dtype).reshape(self.shape)
-
-    def reconstruct(self, device: Any = "cpu") -> "torch.Tensor":
-        """Return a torch tensor: in place on the CPU, as a copy on a GPU."""
-        return self.tensor().to(device)
+        flat = torch.frombuffer(content, dtype=torch.uint8).view(dtype)
+        return flat.reshape(self.shape).to(device)
 
     def __mmhash_view__(self) -> View:
         content = self._bytes()
@@ -137,7 +134,7 @@ class _SegmentBacking:
 
 
 def acknowledge_at_end(owner: object, lease: Lease) -> Callable[[], object]:
-    """Acknowledge a lease when the result is called, or when its owner is collected."""
+    """Return a function that acknowledges a lease; it also runs when `owner` is collected."""
     return weakref.finalize(owner, _acknowledge, lease, os.getpid())
 
 
@@ -171,5 +168,7 @@ def _numpy_dtype(name: str) -> "np.dtype[Any]":
 
         dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
     except (ImportError, AttributeError, TypeError):
-        raise InputTypeError(f"numpy has no {name} here: read it by .tensor() or .view") from None
+        raise InputTypeError(
+            f"numpy has no {name} here: read it by .reconstruct() or .view"
+        ) from None
     return dtype

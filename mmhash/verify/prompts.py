@@ -69,7 +69,7 @@ def prompts() -> list[Prompt]:
 
 
 def request(client: httpx.Client, path: str, body: dict[str, Any]) -> Any:
-    """Send a request that the engine must answer, and return the answer."""
+    """Send a request and return the engine's answer; raise an error unless it is 200."""
     try:
         answer = client.post(path, json=body)
     except httpx.HTTPError as error:

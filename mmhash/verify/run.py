@@ -95,7 +95,7 @@ def verify_engine(
             release = engine or _detect(client)
         except httpx.HTTPError as error:
             raise ServiceError(f"no engine answers at {url}: {reason(error)}") from error
-        # For an unknown release, check the best guess: after an upgrade, that is the question.
+        # For an unknown release, check whether the nearest older recipe still holds.
         fallback: Fallback | None = "nearest-older" if engine is None else None
         found, version = registry.find(release, engine_fallback=fallback)
         with Subscriber(events) as subscriber:
@@ -174,7 +174,7 @@ def _verify_sglang(client: httpx.Client, subscriber: Subscriber, version: str) -
                 break
         else:
             missing.append(prompt.name)
-            # no algorithm fits: the other prompts need not try all again
+            # No placeholder fits, so the remaining prompts try only the first.
             image_texts = image_texts[:1]
     server: Server = "rust" if sglang.is_rust(client) else "python"
     return Report(

@@ -15,7 +15,7 @@ from mmhash.kvindex.events import BlocksStored
 from mmhash.kvindex.table import block_id
 from mmhash.verify.prompts import Prompt, members, request
 
-# Texts with which models take an image; the first text that yields pad values is the model's.
+# Placeholders of known models. The first that yields pad values is the one of this model.
 IMAGE_TEXTS = (
     "<|vision_start|><|image_pad|><|vision_end|>",
     "<image>",

@@ -1,7 +1,6 @@
 """The KV events of one running engine, read while prompts are sent to the engine."""
 
 import time
-from types import TracebackType
 from typing import Self
 
 import zmq
@@ -31,12 +30,7 @@ class Subscriber:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _wait_until_ready(self, endpoint: str) -> None:

@@ -116,6 +116,7 @@ def nested_tensor() -> torch.Tensor:
     [
         (lambda: None, "None"),
         (lambda: "text", "encode"),
+        (lambda: Path("photo.png"), "key_file"),
         (lambda: 7, "builtins.int"),
         (lambda: 7.5, "builtins.float"),
         (dict, "builtins.dict"),

@@ -34,8 +34,3 @@ def test_refusals(tmp_path: Path) -> None:
         mmhash.key_file(path, of="text")
     with pytest.raises(FileNotFoundError):
         mmhash.key_file(tmp_path / "none")
-
-
-def test_paths_are_refused_where_content_is_meant() -> None:
-    with pytest.raises(mmhash.InputTypeError, match="key_file"):
-        mmhash.key(Path("photo.png"))

@@ -69,7 +69,7 @@ def test_slices_of_it_are_read_in_place(pool: SharedPool) -> None:
 
 def test_a_tensor_of_it_is_a_copy(pool: SharedPool) -> None:
     opened = SharedTensor.open(pool.lease(NOISE).handle())
-    tensor = opened.tensor()
+    tensor = opened.reconstruct()
     tensor.add_(1)
     assert np.array_equal(opened.array(), NOISE)
     opened.close()
@@ -83,7 +83,7 @@ def test_a_late_reader_gets_an_error_and_no_bytes() -> None:
     again = SharedTensor.open(late.handle())
     assert mmhash.key(late) == mmhash.key(NOISE)
     assert pool.lease(bytes(40 * KIB)).handle()["offset"] == 0  # for nobody was in time
-    for read in (mmhash.key, mmhash.digest, SharedTensor.tensor):
+    for read in (mmhash.key, mmhash.digest, SharedTensor.reconstruct):
         for feature in (late, again):
             with pytest.raises(TransportError, match="the lease is over"):
                 read(feature)

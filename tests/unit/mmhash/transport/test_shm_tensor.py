@@ -77,8 +77,8 @@ def test_every_dtype_in_place(dtype: str) -> None:
     with SharedTensor.create(values) as owned:
         opened = SharedTensor.open(owned.handle())
         assert mmhash.key(opened) == mmhash.key(owned) == mmhash.key(values)
-        assert opened.tensor().dtype == values.dtype
-        assert mmhash.key(opened.tensor()) == mmhash.key(values)
+        assert opened.reconstruct().dtype == values.dtype
+        assert mmhash.key(opened.reconstruct()) == mmhash.key(values)
         try:
             array = opened.array()
         except InputTypeError:
@@ -93,7 +93,7 @@ def test_every_shape(shape: tuple[int, ...]) -> None:
     with SharedTensor.create(values) as owned:
         opened = SharedTensor.open(owned.handle())
         assert np.array_equal(opened.array(), values)
-        assert opened.tensor().shape == values.shape
+        assert opened.reconstruct().shape == values.shape
         assert mmhash.key(opened) == mmhash.key(values)
 
 
@@ -101,7 +101,7 @@ def test_readers_write_to_themselves_alone() -> None:
     values = np.arange(10, dtype=np.int64)
     with SharedTensor.create(values) as owned:
         first, second = (SharedTensor.open(owned.handle()) for _ in range(2))
-        first.tensor().add_(1)
+        first.reconstruct().add_(1)
         assert np.array_equal(second.array(), values)
         assert np.array_equal(owned.array(), values)
         with pytest.raises(ValueError, match="read-only"):
@@ -165,7 +165,7 @@ def test_what_is_no_tensor_is_refused() -> None:
     with pytest.raises(InputTypeError, match="image"):
         SharedTensor.create(Image.new("RGB", (2, 2)))
     with SharedTensor.create(b"plain") as owned:
-        for call in (owned.array, owned.tensor):
+        for call in (owned.array, owned.reconstruct):
             with pytest.raises(InputTypeError, match="plain bytes"):
                 call()
         with pytest.raises(InputValueError):
