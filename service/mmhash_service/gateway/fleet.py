@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
 from mmhash.engines.releases import Fallback
 from mmhash.errors import InputValueError, LimitError
-from mmhash.kvindex import Index
+from mmhash.kvindex import Index, WorkerStats
 from mmhash.kvindex import Worker as EventSource
 from mmhash_service.gateway.connection import SilentError, WorkerError
 from mmhash_service.gateway.discovery import (
@@ -28,6 +29,10 @@ from mmhash_service.telemetry import metrics
 
 # The size of a small cache in tokens, used until the events have shown the real size.
 LEAST_CACHED_TOKENS = 1 << 14
+
+# If a healthy worker's events do not connect within this time, their address is wrong.
+_PATIENCE_S = 10.0
+_WARNED = float("inf")
 
 PROBE_SPACING_S = 0.002
 """The time between the first probes of two workers. All at once would block the event loop."""
@@ -221,6 +226,7 @@ class Fleet:
     def _read_events(self) -> None:
         """Note how many tokens the caches hold, and which workers restarted."""
         stats = self.index.stats().workers
+        self._compare_connections(stats)
         for url, worker in self.workers.items():
             if url in stats:
                 worker.note_restarts(stats[url].restarts + stats[url].disconnects)
@@ -230,6 +236,25 @@ class Fleet:
             if url in stats and worker.engine
         )
         self.cached_tokens = max(LEAST_CACHED_TOKENS, held)
+
+    def _compare_connections(self, stats: Mapping[str, WorkerStats]) -> None:
+        """Warn once if a healthy worker's KV events have not been connected for a while."""
+        now = time.monotonic()
+        for url, worker in self.workers.items():
+            if worker.described.events is None or not worker.is_healthy:
+                worker.silent_since = None
+            elif url in stats and stats[url].is_connected:
+                if worker.silent_since == _WARNED:
+                    logger.info("worker %s: its KV events are connected", url)
+                worker.silent_since = None
+            elif worker.silent_since is None:
+                worker.silent_since = now
+            elif now - worker.silent_since >= _PATIENCE_S:
+                worker.silent_since = _WARNED
+                logger.warning(
+                    "worker %s: nothing answers at events=%s, so nothing counts as cached there",
+                    url, worker.described.events,
+                )  # fmt: skip
 
     def _subscribe(self, worker: Worker) -> None:
         events, replay, ranks = worker.described.publisher

@@ -87,6 +87,11 @@ class GatewaySettings(SourcedSettings):
         default=None,
         description="The workers' API key, sent instead of the client's Authorization.",
     )
+    route_header: bool = Field(
+        default=False,
+        description="Add the route to each response, as in the access log: `X-Mmhash-Route: "
+        "worker=URL; how=planned; prompt_tokens=512; matched_tokens=496`.",
+    )
 
     picker_certificate: Path | None = Field(
         default=None,

@@ -96,6 +96,8 @@ class Worker:
         self.names = NameCheck()
         self.release = ""
         """The engine and release that the server reports, such as vllm@0.32.0."""
+        self.silent_since: float | None = None
+        """Since when the worker, while healthy, has had no connected KV events."""
         self.probe_failure = ""
         """Why the last probe failed, in words, or an empty text."""
         self._authorization = settings.authorization
