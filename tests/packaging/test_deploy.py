@@ -1,5 +1,6 @@
-"""deploy/: valid by the schemas of Kubernetes and compose, set by settings that exist, and locked down."""
+"""deploy/: valid by the published schemas, set by settings that exist, and locked down."""
 
+import json
 import os
 import re
 import subprocess
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
@@ -31,6 +33,10 @@ KUBERNETES = sorted(
     if path.name != "kustomization.yaml"
 )
 SIDECARS = sorted(DEPLOY.glob("kubernetes-sidecar*.yaml"))
+CUSTOM = {
+    path.stem: json.loads(path.read_text())
+    for path in (Path(__file__).parent / "schemas").glob("*.json")
+}
 GRACE_S = Settings.model_fields["grace_s"].default
 
 Document = dict[str, Any]
@@ -70,9 +76,19 @@ def sidecar(path: Path) -> tuple[Document, Document, Document]:
 def test_kubernetes_takes_it(path: Path) -> None:
     newest = kubernetes_validate.latest_version()
     for document in documents(path):
-        # Not of Kubernetes itself: see test_kustomize.py, and below.
-        if document["kind"] not in {"PodMonitor", "InferencePool", "HTTPRoute"}:
+        if document["kind"] in CUSTOM:
+            jsonschema.validate(document, CUSTOM[document["kind"]])
+        elif document["kind"] != "PodMonitor":
             kubernetes_validate.validate(document, newest, strict=True)
+
+
+def test_a_custom_resource_with_an_unknown_field_is_refused() -> None:
+    pool, route, *_ = documents(DEPLOY / "envoy" / "kubernetes.yaml")
+    pool["spec"]["extensionRef"] = pool["spec"]["endpointPickerRef"]  # its name before v1
+    route["spec"]["rules"][0]["backendRefs"][0]["kinds"] = "InferencePool"
+    for document in (pool, route):
+        with pytest.raises(jsonschema.ValidationError, match="Additional properties"):
+            jsonschema.validate(document, CUSTOM[document["kind"]])
 
 
 def test_the_pool_of_the_picker_names_its_services() -> None:
