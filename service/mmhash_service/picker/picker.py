@@ -117,41 +117,43 @@ class Picker:
         request = self._open(first)
         mode = first.protocol_config.request_body_mode
         has_body = mode in _WHOLE and not first.request_headers.end_of_stream
-        if has_body and mode == envoy.BUFFERED:
+        is_buffered = has_body and mode == envoy.BUFFERED
+        if is_buffered:
             await stream.write(messages.answer_headers())
         body = await self._read(stream, request, held, mode) if has_body else _Body(b"")
         decision = await self._decide(first, request, body, held, has_body=has_body)
         best = decision.best
         if best is None:
             raise Problem("no-workers")
-        workers = [self._fleet.workers[one.url] for one in decision.workers]
-        # Workers of other engines would get a body that was prepared for the best worker's engine.
-        endpoints = [str(one.endpoint) for one in workers if one.engine == best.engine]
         exchange = Exchange(self._fleet, decision, best)
         computing.enter_context(exchange)
-        text = decision.prepared.body
-        is_changed = text != body.text
-        headers = [*self._authorization, *decision.prepared.headers]
-        removed = self._removed(request, headers)
-        if is_changed and body.has_trailers:  # then chunked: only a chunked body has trailers
-            removed.append(b"content-length")
-            is_changed = False
-        changes = Changes(
-            endpoints[:_MAX_ENDPOINTS],
-            headers,
-            removed,
-            text if is_changed else None,
-        )
-        if has_body and mode == envoy.BUFFERED:
+        changes = self._changes(request, body, decision, best)
+        if is_buffered:
             await stream.write(messages.answer_buffered(changes))
             return exchange
         await stream.write(messages.answer_headers(changes))
         if has_body:
+            text = decision.prepared.body
             for piece in messages.answer_streamed(text, ends=not body.has_trailers):
                 await stream.write(piece)
             if body.has_trailers:
                 await stream.write(messages.answer_unchanged("request_trailers"))
         return exchange
+
+    def _changes(self, request: Request, body: _Body, decision: Decision, best: Worker) -> Changes:
+        """Return what Envoy must change before it forwards a request."""
+        workers = [self._fleet.workers[one.url] for one in decision.workers]
+        # Workers of other engines would get a body that was prepared for the best worker's engine.
+        endpoints = [str(one.endpoint) for one in workers if one.engine == best.engine]
+        headers = [*self._authorization, *decision.prepared.headers]
+        removed = self._removed(request, headers)
+        text: bytes | None = decision.prepared.body
+        if text == body.text:
+            text = None
+        elif body.has_trailers:  # a body with trailers is chunked
+            removed.append(b"content-length")
+            text = None
+        return Changes(endpoints[:_MAX_ENDPOINTS], headers, removed, text)
 
     def _open(self, first: Any) -> Request:
         """Return the request of these headers, unless the gateway would refuse it."""
