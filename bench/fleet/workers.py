@@ -1,6 +1,5 @@
 """Engines on the CPU as workers of a fleet, and the counters that they keep themselves."""
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,13 +9,14 @@ from typing import NamedTuple
 
 import httpx
 
+from bench.support.servers import processes_of
 from tests.live.engines import Engine, running
 from tests.live.environments import Environment
 
 MODEL = "qwen2_vl"
-# The fleet's cache: two thirds of the traces' working sets, so that what is evicted matters. A
-# worker needs more than the longest prompt.
+# The cache of the whole fleet: two thirds of the traces' working sets, so evictions matter.
 FLEET_TOKENS = 16_384
+# A worker must hold more than the longest prompt.
 _LEAST_TOKENS = 5_120
 
 
@@ -97,14 +97,4 @@ def _sum(pattern: re.Pattern[str], text: str) -> int:
 
 def cpu_seconds(workers: Sequence[Engine]) -> float:
     """Return the CPU time of the workers' processes up to now."""
-    sessions = {str(worker.pid) for worker in workers}
-    ticks = 0
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            # Behind the name, which may have spaces: state, ppid, pgrp, session, …
-            fields = path.read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if fields[3] in sessions:
-            ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+    return sum(cpu_s for worker in workers for _, cpu_s in processes_of(worker.pid))

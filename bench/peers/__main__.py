@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench.fleet import workers as engines
 from bench.fleet.traces import TRACES
-from bench.peers.routers import ROUTERS
+from bench.peers.routers import CONTROLS, ROUTERS
 from bench.peers.scenarios import SCENARIOS, Run, run, run_live
 from bench.support.measure import RESULTS, read
 
@@ -83,7 +83,7 @@ def _live(
         tempfile.TemporaryDirectory(prefix="mmhash-peers-") as logs,
         engines.started(engine, release, 2, Path(logs)) as fleet,
     ):
-        for seed, trace, name in product(seeds, traces, ROUTERS):
+        for seed, trace, name in product(seeds, traces, ROUTERS | CONTROLS):
             if name.startswith(wanted):
                 yield run_live(fleet, trace, name, seed)
 

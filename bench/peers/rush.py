@@ -1,7 +1,7 @@
 """`python -m bench.peers.rush`: hundreds of requests a second over replicas of the gateway.
 
-Several processes send `agents` to an Envoy in front of the replicas. The simulated workers have the
-speed and the caches that so many sessions need: what is measured is the router.
+Several processes send `agents` to an Envoy in front of the replicas. The simulated workers are fast
+and their caches large enough, so the routers limit what is measured.
 """
 
 import argparse

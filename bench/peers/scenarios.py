@@ -1,4 +1,4 @@
-"""What the routers are compared by: traces, fleets, and what happens meanwhile."""
+"""The scenarios in which routers are compared: a trace, a fleet, and an event such as a crash."""
 
 import tempfile
 import threading
@@ -19,7 +19,9 @@ from bench.fleet.workers import FLEET_TOKENS, MODEL
 from bench.peers.routers import (
     CONTROLS,
     LEAST_LOAD,
+    ONE_PICKER,
     ROUTERS,
+    TWO_PICKERS,
     WITHOUT_REPLAY,
     Command,
     Router,
@@ -31,7 +33,7 @@ from bench.trace.records import Request
 from bench.trace.workload import renamed
 from tests.live.engines import Engine
 
-# Of each worker: what the traces are made for has two.
+# The cache of each worker. The traces are made for fleets of two.
 CACHE_TOKENS = FLEET_TOKENS // 2
 
 _WARM_UP = 8
@@ -61,7 +63,7 @@ class Run(NamedTuple):
 
 
 class Setting:
-    """What an event of a scenario may change while a trace is replayed."""
+    """The running fleet, which an event may change while a trace is replayed."""
 
     def __init__(
         self, workers: Sequence[SimulatedWorker], start_router: Callable[[], Router]
@@ -98,7 +100,7 @@ class Scenario(NamedTuple):
     """The speed of one worker, relative to that of the others."""
     event: Callable[[Setting, float], None] | None = None
     controls: tuple[str, ...] = ()
-    """The names of other ways to run mmhash in it."""
+    """Other ways to run mmhash that are compared in this scenario."""
 
 
 _AGENTS = TRACES["agents"].grown(4)
@@ -116,6 +118,9 @@ SCENARIOS = [
     Scenario("a slow worker", _AGENTS, slowest=1 / 3),
     Scenario("one router", TRACES["agents"], workers=2),
     Scenario("one router", TRACES["agents"].grown(8, rate=0.5), workers=32),
+    *(Scenario(
+        "gateway and pickers", TRACES[name], workers=2, controls=(ONE_PICKER, TWO_PICKERS)
+    ) for name in ("agents", "visionarena", "servegen")),
 ]  # fmt: skip
 
 
@@ -155,7 +160,7 @@ def run(scenario: Scenario, name: str, seed: int) -> Run:
 
 def run_live(engines: Sequence[Engine], trace: LiveTrace, name: str, seed: int) -> Run:
     """Replay a trace through one kind of router in front of real engines, with empty caches."""
-    # Other content for each run: no cache of an engine holds any of it.
+    # Each run has its own content, so no engine has any of it cached.
     requests = renamed(trace.with_seed(seed).requests(), f"{name}-{seed}-{trace.name}-")
     folder = str(engines[0].environment.model(MODEL))
     targets = [
@@ -163,7 +168,7 @@ def run_live(engines: Sequence[Engine], trace: LiveTrace, name: str, seed: int) 
         for one in engines
     ]
     workers.flush(engines)
-    with started(ROUTERS[name], targets, 1) as setting:
+    with started((ROUTERS | CONTROLS)[name], targets, 1) as setting:
         replay(setting.url, renamed(requests[:_WARM_UP], "warm-up-"), repeats=True)
         before = [workers.counters(one).computed_tokens for one in engines]
         figures = measure(setting, requests, None)

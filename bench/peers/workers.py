@@ -1,8 +1,8 @@
-"""Simulated workers over real sockets: a server that is like vLLM's, without a model.
+"""Simulated workers over real sockets: servers that behave like vLLM's, without a model.
 
-Each is a process of its own. It keeps a prompt's blocks in a cache with vLLM's eviction, computes
-one prompt after another at a fixed speed, generates replies beside that, and publishes KV events
-with replays. It sends the head of a stream at once, as vLLM does.
+Each worker is a process. It keeps blocks in a cache with vLLM's eviction, computes one prompt after
+another at a fixed speed, generates replies meanwhile, and publishes KV events with replays. Like
+vLLM, it sends the head of a stream at once.
 """
 
 import asyncio
@@ -39,14 +39,14 @@ from tests.support.kv_publisher import Publisher, removed, stored
 NAME = "tiny"
 SPELLING = f"{ENGINE}@{RELEASE}"
 
-# As vLLM names the images of a request without names, which is how the gateway forwards one.
+# The gateway forwards requests without names for their images, so the plans use vLLM's own.
 _NAMED: dict[str, Any] = {"block_size": BLOCK_SIZE, "hashes": "engine"}
 
 _FORK = multiprocessing.get_context("fork")  # the plans are shared
 
 
 class Target(NamedTuple):
-    """A worker, simulated or real, as a router is told of it."""
+    """What a router is told about a worker, simulated or real."""
 
     url: str
     events: str
@@ -70,7 +70,7 @@ _CHAT = msgspec.json.Decoder(_Chat)
 
 
 class Plans(NamedTuple):
-    """The plans of requests by their member `user`: made before, to take no CPU meanwhile."""
+    """The plans of requests by their member `user`, made in advance to leave the CPU to routers."""
 
     model: Model
     by_user: Mapping[str, Plan]
@@ -122,7 +122,7 @@ class _Server:
         async with self._computing:
             self._waiting -= 1
             hits, new, evicted = self._cache.start(blocks, 1 + reply_tokens // BLOCK_SIZE)
-            # The last token of a prompt is computed always.
+            # An engine always computes the last token of a prompt.
             cached = BLOCK_SIZE * min(hits, (tokens - 1) // BLOCK_SIZE)
             self._running += 1
             await asyncio.sleep((tokens - cached) / self._speed.tokens_per_s)
@@ -199,7 +199,7 @@ class SimulatedWorker:
         self.target = Target(
             f"http://{url}", f"tcp://{events}", f"tcp://{replay}", SPELLING, BLOCK_SIZE, folder
         )
-        # The second one is there from the beginning: a process with threads is not to be forked.
+        # The second one is forked now, because forking is unsafe once this process has threads.
         self._processes = deque(self._fork() for _ in range(2))
 
     def _fork(self) -> tuple[BaseProcess, Event]:

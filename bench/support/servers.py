@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -97,6 +98,18 @@ def redis_server(port: int) -> Iterator[subprocess.Popen[bytes]]:
             yield process
         finally:
             process.kill()
+
+
+def processes_of(session: int) -> Iterator[tuple[int, float]]:
+    """Yield each process of a session, and the seconds of CPU that it has used."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            # Behind the name, which may have spaces: state, ppid, pgrp, session, …
+            fields = path.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[3]) == session:
+            yield int(path.parent.name), sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def free_port() -> int:

@@ -48,8 +48,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         gateway = stack.enter_context(gateway_before(urls, settings=settings))
         pickers = [stack.enter_context(picker_for(urls, settings=settings)) for _ in range(2)]
         endpoints = [one.removeprefix("http://") for one in urls]
-        configuration = Configuration(endpoints, pickers[0].endpoint)
-        configuration.use_pickers([one.endpoint for one in pickers])
+        configuration = Configuration(endpoints, *(one.endpoint for one in pickers))
         configuration.ext_proc["message_timeout"] = "60s"  # engines may hold all cores
         configuration.ext_proc["failure_mode_allow"] = False
         proxied = stack.enter_context(envoy_with(configuration, folder))

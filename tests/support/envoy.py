@@ -27,8 +27,8 @@ SHOW_METADATA = "x-shown-metadata"
 class Configuration:
     """The configuration of an Envoy, with the parts that tests change."""
 
-    def __init__(self, workers: Sequence[str], picker: str) -> None:
-        """Read the file, and put in the addresses of workers and of the picker."""
+    def __init__(self, workers: Sequence[str], *pickers: str) -> None:
+        """Read the file, and put in the addresses of workers and of pickers, asked in turn."""
         self.document: dict[str, Any] = yaml.safe_load(CONFIGURATION.read_text())
         resources = self.document["static_resources"]
         self.listener = resources["listeners"][0]
@@ -39,16 +39,12 @@ class Configuration:
         self.ext_proc = self.filters[0]["typed_config"]
         self.workers, self.picker = resources["clusters"]
         self.workers["load_assignment"]["endpoints"] = _endpoints(workers)
-        self.picker["load_assignment"]["endpoints"] = _endpoints([picker])
+        self.picker["load_assignment"]["endpoints"] = _endpoints(pickers)
 
     def listen(self, port: int) -> None:
         """Listen at another port."""
         self.port = port
         self.listener["address"] = _address(f"127.0.0.1:{port}")
-
-    def use_pickers(self, pickers: Sequence[str]) -> None:
-        """Ask several pickers in turn."""
-        self.picker["load_assignment"]["endpoints"] = _endpoints(pickers)
 
     def show_metadata(self) -> None:
         """Have Envoy show the endpoints of its metadata in each response."""

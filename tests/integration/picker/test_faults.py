@@ -246,8 +246,8 @@ def test_no_request_is_lost_while_pickers_are_killed_and_workers_replaced(tmp_pa
         fleet = stack.enter_context(engines(3))
         replace(file, "".join(f"{one.url}\n" for one in fleet))
         pickers = [stack.enter_context(killable(file)) for _ in range(2)]
-        configuration = Configuration([endpoint(one) for one in fleet], "127.0.0.1:1")
-        configuration.use_pickers([one.endpoint for one in pickers])
+        asked = [one.endpoint for one in pickers]
+        configuration = Configuration([endpoint(one) for one in fleet], *asked)
         stack.enter_context(envoy_with(configuration, tmp_path))
         url = f"http://127.0.0.1:{configuration.port}"
         until = time.monotonic() + SECONDS
