@@ -89,7 +89,7 @@ def latency() -> list[Row]:
         def attack(number: int) -> int:
             client, sent = Client(server.port), 0
             while not stop.is_set():
-                # Each is different: the service decodes equal images once.
+                # Each image is different, because the service decodes equal images once.
                 body = bomb(number) + b"%d %d" % (number, sent)
                 client.send("POST", "/hash?of=pixels", body, "image/jpeg")
                 sent += 1

@@ -1,9 +1,9 @@
-"""What the gateway adds to a streamed request, and the CPU of one, next to a plain proxy of httpx.
+"""What the gateway adds to a streamed request, and its CPU time, next to a plain proxy of httpx.
 
-An upstream of this machine streams a few events without a pause; a client of raw sockets measures
-the time to the first byte and to the end: straight, through the gateway, through the plain proxy.
-All three take turns within one run, so that each meets the same machine. Then the CPU time of one
-request is measured, which the gateway plans: a text, and images that it has seen before.
+A local upstream streams a few events without a pause. A client of raw sockets measures the time to
+the first byte and to the end: straight, through the gateway, and through the plain proxy. The three
+take turns, so that each meets the same machine. Then the CPU time of planned requests is measured:
+a text, and images that the gateway has seen before.
 """
 
 import base64
@@ -34,7 +34,7 @@ PROMPT = "The quick brown fox jumps over the lazy dog. " * 100
 
 
 class Times(NamedTuple):
-    """The seconds to the first byte of the body and to its end."""
+    """The seconds until the first byte of the body, and until its end."""
 
     first: float
     all: float

@@ -53,7 +53,7 @@ def costs_with_sound(film: bytes, matroska: bytes) -> list[Row]:
 
 def calls_by_source(film: bytes, matroska: bytes, kind: str) -> dict[str, Call]:
     """Return each way to a key by source of a video in two containers."""
-    # One thread: others idle between two calls of the slower, and take 1 ms to wake.
+    # One thread: others would fall asleep between two calls, and be slow to wake.
     return {
         f"key of the bytes, {kind}": lambda: mmhash.key(film, threads=1),
         f"by source, MP4 {kind}, fps=2": lambda: mmhash.video(film, fps=2, threads=1),

@@ -41,7 +41,8 @@ ROUNDS = 9
 KNOWN_TEXTS = 200  # that the model has planned before the first round
 DEFAULTS = {"min_pixels": 56 * 56, "max_pixels": 28 * 28 * 16384}
 
-# The peer: it answers each line with the seconds that one request takes, and first with its ids.
+# The peer's program. It prints the request's token ids, then for each line of input the seconds of
+# one request.
 PEER = """
 import base64, io, json, sys, time
 import torch, transformers
@@ -88,7 +89,7 @@ print(time.perf_counter() - start)
 """
 
 
-# In its own process: training leaves a scattered heap, in which a new text takes 0.4 ms more.
+# In its own process, because training leaves a fragmented heap, which slows new texts down.
 WRITE_MODEL = """
 import sys
 from pathlib import Path

@@ -215,8 +215,8 @@ class Tokenizer:
     async def burst(self) -> float:
         """Hash all features at once, without clients; return the longest stall.
 
-        It is the median of several bursts, because the machine has stalls of its own: the mode
-        without a hash measures those.
+        Return the median of several bursts, because the machine has stalls of its own. The mode
+        without a hash measures them.
         """
         stalls = []
         for _ in range(BURSTS):
@@ -290,7 +290,7 @@ async def clients(path: str, load: Load) -> tuple[float, list[float], list[float
     left = iter(range(load.requests))
 
     async def client(number: int) -> None:
-        # Clients that start at once would stay synchronised: the first requests are staggered.
+        # Stagger the first requests: clients that start together would stay synchronised.
         await asyncio.sleep(number / load.concurrency * STEPS * load.step)
         for _ in left:
             start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""CPU time of a small request with spans that do nothing, without the calls of them, and recorded.
+"""CPU time of a small request: without spans, with spans that do nothing, and with recorded ones.
 
 python -m bench.tracing
 """

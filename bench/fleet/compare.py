@@ -59,7 +59,7 @@ def compare(  # noqa: PLR0917
     seeds: int = 1,
 ) -> Iterator[Run]:
     """Yield the figures of each trace and seed with each policy; the policies take turns."""
-    # The first requests of an engine are slow: SGLang's first replay had 2 s to the first token.
+    # An engine answers its first requests slowly.
     for worker in fleet:
         replay(worker.url, renamed(traces[0].requests()[:_WARM_UP], "warm-up-"))
     for trace, seed, number in product(traces, range(seeds), range(rounds)):
@@ -67,7 +67,7 @@ def compare(  # noqa: PLR0917
         prompts = plan(requests)
         most = 100 * most_cached(prompts) / sum(one.tokens for one in prompts)
         for policy in policies:
-            # Other content for each run: no cache of an engine holds any of it.
+            # Each run has its own content, so no engine has any of it cached.
             own = renamed(requests, f"{policy}-{seed}-{number}-{trace.name}-")
             workers.flush(fleet)
             with gateway(fleet, policy) as url:
@@ -95,8 +95,8 @@ def _measure(fleet: Sequence[Engine], url: str, requests: list[Request]) -> Run:
     ]
     prompt = sum(one.prompt_tokens for one in answers)
     cached = sum(one.cached_tokens for one in answers)
-    # The engines' counters and the usage of their answers are two witnesses. A request that the
-    # gateway sent again was computed twice, by part.
+    # The engines' counters must agree with the usage in their responses. After a retry they differ,
+    # because two workers computed parts of the same request.
     if sum(computed) != prompt - cached and not _retries(url):
         raise FailedError(f"computed by the counters: {computed}, by usage: {prompt - cached}")
     return Run(

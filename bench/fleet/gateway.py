@@ -25,7 +25,7 @@ def gateway(workers: Sequence[Engine], policy: str) -> Iterator[str]:
     given = [word for worker in workers for word in ("--worker", specification(worker))]
     models = json.dumps({"tiny": str(workers[0].environment.model(MODEL))})
     given += ["--policy", policy, "--set", f"models={models}"]
-    # An engine whose core is busy answers probes late: that is no reason to abort its requests.
+    # An engine on a busy core answers probes late. Its requests must not be aborted for that.
     given += ["--set", "gateway.health_timeout_s=60"]
     with running("mmhash", "gateway", *given) as url:
         httpx.get(f"{url}/ready", timeout=60, trust_env=False).raise_for_status()

@@ -16,31 +16,32 @@ TIMEOUT_S = 300
 MOST_FAILURES = 100
 _PAUSE_S = 0.2
 
-# Names the first image of a request, for a router that cannot hash a part of a body.
+# This header names a request's first image, for routers that cannot hash part of a body.
 IMAGE_HEADER = "x-first-image"
 
 
 class Answer(NamedTuple):
-    """The usage that an engine reported for a request, and how long it took."""
+    """The usage that an engine reported for a request, and the request's times."""
 
     prompt_tokens: int
     cached_tokens: int
     first_token_s: float
     seconds: float
     failures: int = 0
-    """How often the request was sent before; these attempts count in the times."""
+    """The failed attempts before this one. Their time counts."""
 
 
 class FailedError(Exception):
-    """A request was not answered: the figures of its trace would be wrong."""
+    """A request got no response, so the figures of its trace would be wrong."""
 
 
 def replay(
     url: str | Callable[[], str], trace: Sequence[Request], *, repeats: bool = False
 ) -> list[Answer]:
-    """Send a trace to a gateway or engine; a turn also waits for the answer to the one before.
+    """Send a trace to a gateway or engine. A turn waits for the response to the previous turn.
 
-    A function returns the URL at that moment. With `repeats`, a request that fails is sent again.
+    If `url` is a function, it is called for each request. With
+    `repeats`, failed requests are retried.
     """
     # One letter is one token of the tiny models.
     bodies = [

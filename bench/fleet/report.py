@@ -18,9 +18,9 @@ _HEAD = (
 
 
 def keep(runs: list[Run]) -> None:
-    """Write runs to the CSV file in place of older ones of the same engines and traces.
+    """Write runs to the CSV file, in place of older ones of the same engines and traces.
 
-    The table that shows them follows.
+    Write the table of all runs too.
     """
     measured = {(one.engine, one.workers, one.trace) for one in runs}
     older = [one for one in read(CSV, Run) if (one.engine, one.workers, one.trace) not in measured]
@@ -32,9 +32,9 @@ def keep(runs: list[Run]) -> None:
 
 
 def table(runs: Iterable[Run]) -> str:
-    """Return a Markdown table: the mean of cached tokens, their range over seeds, other medians.
+    """Return a Markdown table: the mean and range of cached tokens over seeds, and other medians.
 
-    Each trace's best mean is bold.
+    The best mean of each trace is bold.
     """
     groups: dict[tuple[str, int, str], dict[str, list[Run]]] = {}
     for one in runs:

@@ -1,14 +1,12 @@
-"""The traces on simulated workers: what placement can reach, on many traces in a short time.
+"""The traces in simulated time: what the placement of requests can reach.
 
     python -m bench.fleet.simulation [--workers 2] [--seeds 8] [--first-seed 0] [--trace agents]
         [--unnamed] [--unseen] [--tokens-per-s 2500] [--reply-token-s 0.02]
 
-The gateway's decisions, its index and its expected blocks are the real ones. The workers are
-simulated: a cache of blocks with the eviction of vLLM (least recently used first, of a prompt the
-last block first), and one prompt computed after another. The figures are not those of an engine:
-they compare policies. A request without a queue and without cached tokens takes as long with each.
-`--unseen` replays traces by which no constant of the policy was chosen, also with the longest
-prefix without its term for evictions.
+The gateway's decisions, index and expected blocks are real. The workers are simulated: they compute
+one prompt after another, and evict blocks like vLLM (the least recently used first, and a prompt's
+last block first). The figures compare policies, and do not predict an engine's. `--unseen` replays
+traces by which no constant of the policy was chosen, also without the policy's term for evictions.
 """
 
 import argparse
@@ -48,7 +46,7 @@ from mmhash_service.gateway.worker_spec import EngineSpec, WorkerSpec
 WITHOUT_EVICTIONS = "longest-prefix without evictions"
 
 EVENTS_S = 0.05  # from the end of a prompt's computation until the index has its events
-GRACE_S = 1.0  # as the proxy's
+GRACE_S = 1.0  # the same as the gateway's
 
 ENGINE_SPEC = EngineSpec(f"{ENGINE}@{RELEASE}", BLOCK_SIZE)
 
@@ -73,7 +71,7 @@ class Speed(NamedTuple):
     """The speed of a simulated engine."""
 
     tokens_per_s: float = 2500.0
-    """The tokens of prompts that it computes in a second."""
+    """The prompt tokens that it computes in a second."""
     reply_token_s: float = 0.02
     """The seconds that each token of a reply takes."""
 
@@ -90,7 +88,7 @@ class Outcome(NamedTuple):
 
 
 class LruCache:
-    """The blocks of one worker; those of requests that run are not evicted."""
+    """The blocks of one worker. Blocks of running requests are not evicted."""
 
     def __init__(self, blocks: int) -> None:
         self._size = blocks
@@ -157,9 +155,9 @@ class SimulatedWorker:
     def take(
         self, prompt: Prompt, tokens: int, unheld: Sequence[int], done: Callable[[float], None]
     ) -> None:
-        """Queue a prompt; the gateway expects that so many of its tokens are computed.
+        """Queue a prompt, of which the gateway expects `tokens` tokens to be computed.
 
-        Calls `done` with the seconds to the first token.
+        Call `done` with the seconds to the first token.
         """
         sent, new_part = self._clock.now, tokens / prompt.tokens
         expected = self._worker.begin(tokens, unheld, new_part=new_part)
@@ -171,7 +169,7 @@ class SimulatedWorker:
                 return
             reply = 1 + prompt.request.output_tokens // BLOCK_SIZE
             hits, stored, evicted = self._cache.start(prompt.blocks, reply)
-            # The last token of a prompt is computed always.
+            # An engine always computes the last token of a prompt.
             hits = min(hits, (prompt.tokens - 1) // BLOCK_SIZE)
             computed = prompt.tokens - hits * BLOCK_SIZE
             self.computed += computed
@@ -248,7 +246,7 @@ class SimulatedFleet:
 
     @contextmanager
     def closing(self) -> Iterator["SimulatedFleet"]:
-        """Close the index in the end."""
+        """Close the index at the end."""
         try:
             yield self
         finally:

@@ -21,12 +21,12 @@ from bench.trace.workload import (
 from mmhash.prompts import Model
 from tests.live.environments import Environment
 
-# Tiny models on two cores: the tokens are scaled, and the arrivals fit what the cores can do.
+# Two cores run tiny models, so the traces have fewer tokens and slower arrivals.
 SCALE = 0.2
 REPLY_SCALE = 0.04
 SCREENSHOT_SCALE = 0.05  # 33 of them must fit into 4096 tokens
 CONTEXT = 3800
-# A tenth of that of llm-d's benchmark of shared prefixes.
+# A tenth of the system prompt in llm-d's benchmark of shared prefixes.
 SYSTEM = 600
 
 ENGINE, RELEASE, BLOCK_SIZE = "vllm", "0.32.0", 32
@@ -53,19 +53,19 @@ class LiveTrace(NamedTuple):
         return self._replace(workload=replace(self.workload, seed=seed))
 
     def grown(self, factor: float, *, rate: float = 1.0, **knobs: Any) -> "LiveTrace":
-        """Return the workload of a larger fleet: so many times the sessions in the same time.
+        """Return the workload of a larger fleet: `factor` times the sessions in the same time.
 
-        `rate` multiplies the sessions per second once more.
+        `rate` multiplies the sessions per second again.
         """
         load = self.workload
         sessions, rate = round(load.sessions * factor), load.rate * factor * rate
         return self._replace(workload=replace(load, sessions=sessions, rate=rate, **knobs))
 
 
-# The sessions of those with reuse give working sets of about 24 600 tokens.
+# With reuse, so many sessions have a working set of about 24 600 tokens.
 _SERVEGEN = replace(SERVEGEN, sessions=75, tenants=4, rate=3.0, system=SYSTEM)
-# Four applications, which describe their tools in the system prompt. Those that
-# run at a time about fit into the caches.
+# Four applications, whose system prompts describe their tools. The sessions that run at the same
+# time just fit into the caches.
 _AGENTS = replace(
     AGENTS,
     sessions=12,
@@ -125,7 +125,7 @@ def most_cached(prompts: Sequence[Prompt]) -> int:
     seen: set[int] = set()
     tokens = 0
     for one in prompts:
-        # The last token of a prompt is computed always.
+        # An engine always computes the last token of a prompt.
         for block in one.blocks[: (one.tokens - 1) // BLOCK_SIZE]:
             if block not in seen:
                 break

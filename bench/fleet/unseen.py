@@ -1,4 +1,4 @@
-"""Traces by which no constant of the policy was chosen: other rates, sizes, fleets, and mixes."""
+"""Traces that had no part in choosing the policy's constants: other rates, sizes, fleets, mixes."""
 
 from dataclasses import replace
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""HTTP load from this machine, by processes of their own that cost as little as possible.
+"""HTTP load from separate processes of this machine, which use as little CPU as possible.
 
 `load` and `probe` start such a process and return its figures.
 """
@@ -39,7 +39,7 @@ def load(
 ) -> dict[str, Any]:
     """Send bodies of one size on several connections; return the count, seconds and percentiles.
 
-    The file `bodies` has bodies of that size one after the other, which are sent in turn.
+    The file `bodies` is a sequence of bodies of this size, which are sent in turn.
     """
     options = (address, path, nbytes, connections, seconds, chunked, bodies, media_type)
     return _in_a_process("load", *options)  # type: ignore[no-any-return]

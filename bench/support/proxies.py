@@ -35,7 +35,7 @@ _MODELS = b'{"object": "list", "data": [{"id": "tiny", "root": "tiny"}]}'
 
 
 async def answers(scope: Scope, receive: Receive, send: Send) -> None:
-    """Read a request, and answer it at once, as a list of models for what asks for one."""
+    """Answer each request at once with a list of models, which some routers ask for."""
     if scope["type"] != "http":
         return
     while (await receive()).get("more_body"):

@@ -11,7 +11,7 @@ from PIL import Image as Pillow
 from bench.trace.records import Image, Message, Request, Text
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz   "
-# The image is a grid of random colours, enlarged: 1 to 3 ms, a tenth of the bytes of noise.
+# An image is an enlarged grid of random colours: quick to make, and a tenth of the size of noise.
 _GRID = 12
 
 

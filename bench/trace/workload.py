@@ -64,8 +64,8 @@ REFERENCES = Workload(
 )
 AGENTS = Workload("agents", sessions=12, turns=(17, 17), images="screenshots", clients=12)
 
-# Many questions about few images, and few questions about many images: the text does not tell the
-# images apart. Both begin with the image.
+# Many questions about few images, and few questions about many images. The image comes first, and
+# the text does not tell which image it is about.
 DOCUMENTS = Workload("documents", sessions=110, images="first turn", reuse=0.8)
 SAME_QUESTION = Workload("same question", sessions=110, images="first turn", reuse=0.5, questions=4)
 WORKLOADS = {one.name: one for one in (SERVEGEN, VISIONARENA, REFERENCES, AGENTS)}
@@ -77,9 +77,9 @@ def generate(workload: Workload) -> list[Request]:
 
 
 def scaled(requests: list[Request], factor: float, replies: float) -> list[Request]:
-    """Return a trace with that part of the tokens of prompts, and of those that are generated.
+    """Return a trace for slow engines: prompts and replies keep these parts of their tokens.
 
-    A trace for engines on a CPU is scaled: its clients, sessions, times and reuse stay the same.
+    Its clients, sessions, times and reuse stay the same.
     """
 
     def part(one: Image | Text) -> Image | Text:
@@ -151,7 +151,7 @@ class _Generator:
         sessions: list[_Session] = []
         for client, count in enumerate(counts):
             gaps = [draw.gammavariate(1 / load.burst, 1.0) for _ in range(count + 1)]
-            # All clients are active for as long: their gaps are stretched to the duration.
+            # Stretch the gaps, so that every client is active for the whole duration.
             stretch = duration / sum(gaps)
             for arrival in accumulate(gap * stretch for gap in gaps[:-1]):
                 name = f"s{len(sessions)}"
