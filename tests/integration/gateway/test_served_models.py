@@ -57,7 +57,6 @@ def test_a_worker_of_another_model_gets_no_requests_for_this_one() -> None:
             answers = [client.post(PATH, content=long).json() for _ in range(4)]
             assert {one["worker"] for one in answers} == {"first", "second"}
             assert names(client, "/generate") == {"first", "second", "other"}
-            assert {one["id"] for one in client.get("/v1/models").json()["data"]} >= {"tiny"}
             states = client.get("/workers").json()["workers"]
             assert [one["models"] for one in states] == [["other"], ["tiny"], ["adapter", "tiny"]]
             routed = client.post("/route", json=chat(model="tiny")).json()["workers"]
