@@ -192,17 +192,6 @@ def test_an_image_goes_to_the_worker_that_has_it(fleet: Fleet, model: Model) -> 
 
 
 @pytest.mark.slow
-def test_a_worker_that_restarts_has_nothing_cached(folder: Path, model: Model) -> None:
-    with engines(2) as workers, fleet_of(workers, folder) as fleet:
-        request = chat("known before ")
-        fleet.publish(0, model.plan(request, ENGINE, block_size=16))
-        fleet.engines[0].kill()
-        assert fleet.client.post(PATH, json=request).json()["worker"] == "w1"
-        wait_until(lambda: fleet.matched(request) == [0, 0])
-        fleet.engines[0].start()
-        wait_until(lambda: all(one["healthy"] for one in fleet.states()))
-
-
 def test_a_worker_that_leaves_and_joins_again_is_indexed_again(
     workers: list[EngineProcess], folder: Path, model: Model, tmp_path: Path
 ) -> None:
