@@ -353,6 +353,13 @@ class Fleet:
                 "worker %s: its %s is not known: %s. If it has one, give %s= with the worker",
                 worker.url, member, reason, member,
             )  # fmt: skip
+        planned = worker.spec.engine.name
+        if planned and said and not f"{worker.release}@".startswith(f"{planned}@"):
+            logger.warning(
+                "worker %s reports %s, but plans assume engine=%s: if the two name blocks "
+                "differently, no lookup finds anything",
+                worker.url, worker.release, planned,
+            )  # fmt: skip
 
     async def _ask_plugin(self, worker: Worker) -> None:
         """Ask an SGLang server whether mmhash's plugin names its media, which plans depend on."""
