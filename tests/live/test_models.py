@@ -137,10 +137,17 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Ran]]:
             yield {kind: Ran(planners[kind], sent[kind], made[kind]) for kind in TYPES}
 
 
+# On a CPU without AMX, vLLM switches its prefix cache off for models with MLA.
+HAS_AMX = "amx_tile" in Path("/proc/cpuinfo").read_text()
+NEEDS_AMX = {"kimi_k25"}
+
+
 @pytest.mark.parametrize("kind", TYPES)
 def test_its_blocks_are_named(ran: dict[str, Ran], kind: str) -> None:
     planner, requests, made = ran[kind]
     assert "error" not in made, made["error"]
+    if kind in NEEDS_AMX and not HAS_AMX:
+        pytest.skip("vLLM caches no prefix of this model on a CPU without AMX")
     for request, answer in zip(requests, made["answers"], strict=True):
         stored = _stored(answer["batches"])
         (block_size,) = {one.block_size for one in stored}
