@@ -149,7 +149,7 @@ async def _read(receive: Receive) -> bytes:
 
 if __name__ == "__main__":
     _, name, port, *models = sys.argv
-    # As real engines do, it closes idle connections after 5 s.
+    # Real engines close idle connections, too.
     uvicorn.run(
         Engine(name, models), port=int(port), log_level="warning", ws="none", timeout_keep_alive=5
     )

@@ -70,9 +70,12 @@ def extra_keys(
             f"a lookahead of {lookahead} for {blocks} blocks hashes more than {_MAX_AHEAD} tokens"
         )
     resumed = _resumed_blocks(hashed_after, len(tokens), block_size, lookahead)
+    spans = _check_items(items)
+    if not spans and cache_salt is None and lora is None and not lookahead:
+        return [None] * blocks  # most prompts
     stop = len(tokens) - block_size - lookahead + 1
     found = _items_of_blocks(
-        _check_items(items), recipe, block_size, lookahead=lookahead, resumed=resumed, stop=stop
+        spans, recipe, block_size, lookahead=lookahead, resumed=resumed, stop=stop
     )
     always = () if lora is None else (_lora_key(lora, recipe),)
     extras = _keys_of_items(found, always, recipe)

@@ -1,10 +1,9 @@
 """The keys of vLLM's prefix cache: a chain over whole blocks of tokens and their items."""
 
 import pickle
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from hashlib import sha256
-from itertools import repeat
 from typing import Any, NamedTuple
 
 from xxhash import xxh3_128
@@ -95,18 +94,16 @@ def block_keys(
     parent = none_hash(version=version, seed=seed, block_algorithm=block_algorithm)
     tokens = checks.token_list("tokens", tokens)
     block_size = check_int("block_size", block_size, 1, checks.MAX_TOKENS)
-    extras: Iterable[ExtraKeys] = repeat(None)
-    if items or cache_salt or lora or lookahead or hashed_after:  # most prompts have none of these
-        extras = extra_keys(
-            tokens,
-            block_size,
-            version=version,
-            items=items,
-            cache_salt=cache_salt,
-            lora=lora,
-            lookahead=lookahead,
-            hashed_after=hashed_after,
-        )
+    extras = extra_keys(
+        tokens,
+        block_size,
+        version=version,
+        items=items,
+        cache_salt=cache_salt,
+        lora=lora,
+        lookahead=lookahead,
+        hashed_after=hashed_after,
+    )
     keys = []
     dumps, new = hash_.dumps, hash_.new  # looked up once, not for each block
     for array, extra in zip(hash_.arrays(tokens, block_size), extras, strict=False):

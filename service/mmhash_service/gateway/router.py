@@ -262,7 +262,7 @@ class Routing:
         return prepared
 
     async def _plan(self, context: RequestContext, name: str, engine: EngineSpec) -> Prepared:
-        naming, base = Naming(engine, self._gateway.hashes), name
+        naming = Naming(engine, self._gateway.hashes)
         adapter = self._adapter(context, name, engine)
         if adapter is None:
             base = await self._routed.model(context.work)
