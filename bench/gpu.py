@@ -110,10 +110,10 @@ def _keys_of_bundle(bundle: torch.Tensor) -> object:
 
 
 def _on_device(data: torch.Tensor) -> dict[str, Call]:
-    segment = [(data.data_ptr(), data.nbytes)]
+    segment = [data.data_ptr()], [data.nbytes]
     return {
-        "blake3": partial(cuda.hash_segments, 0, segment, "blake3"),
-        "xxh3": partial(cuda.hash_segments, 0, segment, "xxh3"),
+        "blake3": partial(cuda.hash_segments, 0, *segment, "blake3"),
+        "xxh3": partial(cuda.hash_segments, 0, *segment, "xxh3"),
         "torch.hash_tensor": partial(torch.hash_tensor, data),
         "read": partial(read, data),
     }

@@ -90,9 +90,10 @@ class Group:
         algorithm, tenant, _ = self.options
         secret = None if tenant is None else tenant_key(tenant)
         frames = cuda.Frames(*cuda.framing_key(secret), self.templates)
-        segments = cuda.Segments(self.addresses, self.lengths)
         try:
-            pending = cuda.hash_segments(self.device, segments, algorithm, frames=frames)
+            pending = cuda.hash_segments(
+                self.device, self.addresses, self.lengths, algorithm, frames=frames
+            )
         except DeviceError as error:
             _warn_of_copies(self.device, error)
             results = self._hash_on_host()
@@ -259,9 +260,8 @@ def hash_view(
 
 
 def _digest_on_gpu(data: DeviceBytes, algorithm: Algorithm, threads: int | None) -> bytes:
-    segments = cuda.Segments((data.address,), (data.nbytes,))
     try:
-        pending = cuda.hash_segments(data.device, segments, algorithm)
+        pending = cuda.hash_segments(data.device, (data.address,), (data.nbytes,), algorithm)
     except DeviceError as error:
         _warn_of_copies(data.device, error)
         return hash_raw(data.to_host(), algorithm, threads)

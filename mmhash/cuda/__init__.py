@@ -6,13 +6,10 @@ Importing this package loads neither torch nor the CUDA driver; the first hash d
 from mmhash.cuda.device import why_unavailable
 from mmhash.cuda.frames import Frames, framing_key
 from mmhash.cuda.launch import Pending, hash_segments
-from mmhash.cuda.tiles import Segment, Segments
 
 __all__ = [
     "Frames",
     "Pending",
-    "Segment",
-    "Segments",
     "framing_key",
     "hash_segments",
     "why_unavailable",

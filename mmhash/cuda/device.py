@@ -34,12 +34,8 @@ class Device:
         self._context = self.driver.primary_context(index)
         self._kernels: dict[str, list[int]] = {}
         self._loading = threading.Lock()
-        self.rates: dict[str, float] = {}
-        """The highest rate of each algorithm so far, in bytes per second from call to result."""
-        self.busy_until = 0.0
-        """When the launches so far are expected to end, by time.perf_counter()."""
-        self.free_slots: list[Slot] = []
-        self.abandoned_slots: list[tuple[Slot, int]] = []
+        self.slots: list[Slot] = []
+        """The slots that no launch refers to. The kernel of a dropped launch may still run."""
 
     def context(self) -> AbstractContextManager[None]:
         """Make the device's context current in the calling thread."""
@@ -66,38 +62,18 @@ class Device:
 
     def slot(self, scratch: int, stream: int) -> Slot:
         """Take a free slot with at least this much scratch memory, or create one."""
-        slot = self._take_free(scratch)
-        if slot is None and self.abandoned_slots:
-            # Reclaim even if smaller slots are free: a small free slot must not block this forever.
-            self._reclaim_abandoned()
-            slot = self._take_free(scratch)
-        if slot is not None:
-            return slot
-        return Slot(self.driver, max(_SMALLEST_SCRATCH, 1 << (scratch - 1).bit_length()), stream)
-
-    def _take_free(self, scratch: int) -> Slot | None:
-        """Take a free slot with at least this much scratch memory, if there is one."""
-        too_small: list[Slot] = []
+        unfit: list[Slot] = []
         try:
-            while self.free_slots:
-                slot = self.free_slots.pop()
-                if slot.capacity >= scratch:
+            while self.slots:
+                slot = self.slots.pop()
+                if slot.capacity >= scratch and not slot.is_busy():
                     return slot
-                too_small.append(slot)
-        except IndexError:  # another thread took the last free slot
+                unfit.append(slot)
+        except IndexError:  # another thread took the last slot
             pass
         finally:
-            self.free_slots += too_small
-        return None
-
-    def _reclaim_abandoned(self) -> None:
-        """Free the abandoned slots whose launches have finished."""
-        abandoned_slots, self.abandoned_slots = self.abandoned_slots, []
-        for slot, ticket in abandoned_slots:
-            if slot.flag.value == ticket:
-                self.free_slots.append(slot)
-            else:
-                self.abandoned_slots.append((slot, ticket))
+            self.slots += unfit
+        return Slot(self.driver, max(_SMALLEST_SCRATCH, 1 << (scratch - 1).bit_length()), stream)
 
 
 @cache

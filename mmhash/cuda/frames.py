@@ -10,20 +10,19 @@ CONTEXT_KEY = bytes.fromhex("2eae37b4bc8442252285736b7e2f94b4e0af33a82ab7fe337bb
 KEYED = 16
 DERIVE_KEY = 64
 
-MAX_PREIMAGE = 1024  # one chunk: longer frames are computed on the host
+MAX_PREIMAGE = 1024  # one chunk
 
 
 class Frames(NamedTuple):
     """The key and mode for all items, with each item's preimage and the digest's offset in it.
 
-    If an item is None, its digest is returned as is. The content of a preimage's digest field is
-    overwritten. Each object is stored once, so equal items should be one object, as
-    framing.preimage_template() returns.
+    The kernel overwrites the digest in a preimage. Each object is stored once, so equal items
+    should be one object, as framing.preimage_template() returns.
     """
 
     key: bytes
     mode: int
-    items: Sequence[tuple[bytes, int] | None]
+    items: Sequence[tuple[bytes, int]]
 
     def part(self, start: int, end: int) -> "Frames":
         """Return the frames of some of the items."""

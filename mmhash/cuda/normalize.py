@@ -144,8 +144,9 @@ def _step_by_step(
     made = (made - steps.mean.reshape(shape)) / steps.std.reshape(shape)
     features = made.to(out_dtype).contiguous()
     digests = pixels.new_empty((len(pixels), 32))
-    segments = [(image.data_ptr(), image.nbytes) for image in features]
-    hash_segments(pixels.get_device(), segments, algorithm, device_out=digests.data_ptr())
+    addresses = [image.data_ptr() for image in features]
+    lengths = [image.nbytes for image in features]
+    hash_segments(pixels.get_device(), addresses, lengths, algorithm, device_out=digests.data_ptr())
     return features, digests[:, : DIGEST_SIZE[algorithm]].contiguous()
 
 

@@ -40,19 +40,27 @@ class Slot:
         cuda.call("cuMemsetD32Async", self._counters, 0, _COUNTERS // 4, stream)
         pinned, self._pinned_on_device = cuda.allocate_pinned(_PINNED)
         ctypes.memset(pinned, 0, _RESULTS_OFFSET)
-        self.flag = ctypes.c_uint32.from_address(pinned)
+        self._flag = ctypes.c_uint32.from_address(pinned)
         # A memoryview: faster to read and write than through ctypes.
         self._pinned = memoryview((ctypes.c_char * _PINNED).from_address(pinned)).cast("B")
-        self.ticket = 0
+        self._ticket = 0
         sizes = [_HEAD.size + 20 * capacity + 4 for capacity in CAPACITIES]
         self._parameters = [ctypes.create_string_buffer(size) for size in sizes]
         self.arguments = [
             (ctypes.c_void_p * 1)(ctypes.addressof(buffer)) for buffer in self._parameters
         ]
 
+    def is_busy(self) -> bool:
+        """Return True from fill() until the kernel has written its last result."""
+        return bool(self._flag.value != self._ticket)
+
+    def cancel(self) -> None:
+        """Undo fill(): no kernel was started."""
+        self._ticket = self._flag.value
+
     def fill(self, grid: Grid, frames: Frames | None, device_out: int) -> int:
         """Write a launch's parameters. Return the index of its kernel, by capacity."""
-        self.ticket = self.ticket % 0xFFFFFFFF + 1
+        ticket = self._ticket % 0xFFFFFFFF + 1
         frames_address = self._put_frames(frames) if frames else 0
         key, mode = (frames.key, frames.mode) if frames else (_NO_KEY, 0)
         count = len(grid.lengths)
@@ -61,28 +69,25 @@ class Slot:
         shift, head = grid.tiling
         launch = (
             *(self._scratch, self._counters, results, device_out, flag, frames_address),
-            *(key, mode, self.ticket, count, shift, 1, head),
+            *(key, mode, ticket, count, shift, 1, head),
         )
         variant = 0 if count == 1 else 1 if count <= CAPACITIES[1] else 2
         parameters = self._parameters[variant]
-        try:
-            if variant == 0:
-                _SINGLE.pack_into(parameters, 0, *launch, grid.addresses[0], grid.lengths[0], 0)
-            else:
-                capacity, offset = CAPACITIES[variant], _HEAD.size
-                _HEAD.pack_into(parameters, 0, *launch)
-                struct.pack_into(f"<{count}Q", parameters, offset, *grid.addresses)
-                struct.pack_into(f"<{count}Q", parameters, offset + 8 * capacity, *grid.lengths)
-                struct.pack_into(
-                    f"<{count}I", parameters, offset + 16 * capacity, *grid.first_tiles
-                )
-        except struct.error as error:
-            raise InputValueError(f"a segment must be an address and a length: {error}") from error
+        if variant == 0:
+            _SINGLE.pack_into(parameters, 0, *launch, grid.addresses[0], grid.lengths[0], 0)
+        else:
+            capacity, offset = CAPACITIES[variant], _HEAD.size
+            _HEAD.pack_into(parameters, 0, *launch)
+            struct.pack_into(f"<{count}Q", parameters, offset, *grid.addresses)
+            struct.pack_into(f"<{count}Q", parameters, offset + 8 * capacity, *grid.lengths)
+            struct.pack_into(f"<{count}I", parameters, offset + 16 * capacity, *grid.first_tiles)
+        self._ticket = ticket
         return variant
 
-    def read_results(self, count: int) -> list[bytes]:
-        """Return the results of a kernel, one per segment."""
-        return list(struct.unpack_from(f"{RESULT_SIZE}s" * count, self._pinned, _RESULTS_OFFSET))
+    def read_results(self, count: int, nbytes: int) -> list[bytes]:
+        """Return the first `nbytes` of each segment's result."""
+        result = f"{nbytes}s{RESULT_SIZE - nbytes}x"
+        return list(struct.unpack_from(result * count, self._pinned, _RESULTS_OFFSET))
 
     def _put_frames(self, frames: Frames) -> int:
         """Write the frames to pinned memory, each object once; return their device address."""
@@ -94,9 +99,6 @@ class Slot:
         preimages: list[bytes] = []
         offset = _PREIMAGES_OFFSET
         for item in different:
-            if item is None:
-                packed[id(item)] = bytes(_FRAME.size)
-                continue
             preimage, hole = item
             if len(preimage) > MAX_PREIMAGE:
                 raise InputValueError(

@@ -5,17 +5,6 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 from mmhash.algorithms import ALGORITHM_SPECS, Algorithm
-from mmhash.errors import InputValueError
-
-Segment = tuple[int, int]  # address, bytes
-
-
-class Segments(NamedTuple):
-    """Segments as two sequences: building pairs takes longer, and addresses may be a range."""
-
-    addresses: Sequence[int]
-    lengths: Sequence[int]
-
 
 # QUAD_SHIFT of blake3.cu, and the `head` of segments without small tiles.
 _SMALL_SHIFT = 15
@@ -71,14 +60,11 @@ def cut(
     addresses: Sequence[int], lengths: Sequence[int], algorithm: Algorithm, processors: int
 ) -> Grid:
     """Cut segments into tiles; an empty segment is one tile."""
-    are_equal = lengths.count(lengths[0]) == len(lengths)
-    if (lengths[0] if are_equal else min(lengths)) < 0:
-        raise InputValueError("a segment must not have a negative length")
     shift = ALGORITHM_SPECS[algorithm].kernels.tile_shift
     tiling = choose_tiling(lengths, processors) if shift is None else Tiling(shift, ALL)
     shift, head = tiling
     first_tiles: Sequence[int]
-    if are_equal:
+    if lengths.count(lengths[0]) == len(lengths):
         each = -(-lengths[0] >> shift) or 1
         tiles = each * len(lengths)
         first_tiles = range(0, tiles, each)

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from mmhash.cuda.launch import hash_segments
-from mmhash.cuda.tiles import Segment
 from mmhash.digest import DIGEST_SIZE, Algorithm, check_algorithm
 from mmhash.errors import InputValueError
 from mmhash.ops.host import hash_buffers
@@ -37,8 +36,8 @@ def digest(x: Tensor, *, algorithm: str = "blake3", dim: int | None = None) -> T
     count = _slices(x, dim)
     if isinstance(content, DeviceBytes):
         size = content.nbytes // max(count, 1)
-        segments = [(content.address + index * size, size) for index in range(count)]
-        return _hash_on_device(x.device, segments, chosen)
+        addresses = [content.address + index * size for index in range(count)]
+        return _hash_on_device(x.device, addresses, [size] * count, chosen)
     size = len(content) // max(count, 1)
     return hash_buffers([content[index * size :][:size] for index in range(count)], chosen)
 
@@ -87,15 +86,16 @@ def _hash(parts: Sequence[Tensor], algorithm: Algorithm) -> Tensor:
         else:
             on_host.append(content)
     if on_device:
-        segments = [(content.address, content.nbytes) for content in on_device]
-        return _hash_on_device(parts[0].device, segments, algorithm)
+        addresses = [content.address for content in on_device]
+        lengths = [content.nbytes for content in on_device]
+        return _hash_on_device(parts[0].device, addresses, lengths, algorithm)
     return hash_buffers(on_host, algorithm)
 
 
 def _hash_on_device(
-    device: torch.device, segments: Sequence[Segment], algorithm: Algorithm
+    device: torch.device, addresses: Sequence[int], lengths: Sequence[int], algorithm: Algorithm
 ) -> Tensor:
-    out = torch.empty(len(segments), _DEVICE_DIGEST_SIZE, dtype=torch.uint8, device=device)
-    if segments:
-        hash_segments(out.get_device(), segments, algorithm, device_out=out.data_ptr())
+    out = torch.empty(len(lengths), _DEVICE_DIGEST_SIZE, dtype=torch.uint8, device=device)
+    if lengths:
+        hash_segments(out.get_device(), addresses, lengths, algorithm, device_out=out.data_ptr())
     return out[:, : DIGEST_SIZE[algorithm]].contiguous()

@@ -37,8 +37,8 @@ def self_test(settings: Settings) -> bool:
 def _digests(settings: Settings, algorithm: Algorithm) -> Iterator[str]:
     yield mmhash.digest(_CONTENT, algorithm=algorithm).hex()
     for index in _gpus(settings):
-        segment = (_pinned_content(index), len(_CONTENT))
-        yield hash_segments(index, [segment], algorithm).wait()[0].hex()
+        address, length = _pinned_content(index), len(_CONTENT)
+        yield hash_segments(index, [address], [length], algorithm).wait()[0].hex()
 
 
 def _gpus(settings: Settings) -> list[int]:
