@@ -1,4 +1,4 @@
-"""The functions of the CUDA driver that launches need; failures raise DeviceError."""
+"""The functions of the CUDA driver that mmhash calls; failures raise DeviceError."""
 
 import ctypes
 from collections.abc import Sequence
@@ -10,6 +10,15 @@ from mmhash.errors import DeviceError
 _HOST_ALLOC_PORTABLE_MAPPED = 3
 _NOT_READY = 600
 _PROCESSORS, _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 16, 75, 76
+
+IPC_HANDLE_SIZE = 64
+
+
+class IpcMemHandle(ctypes.Structure):
+    """CUipcMemHandle, passed to the driver by value."""
+
+    _fields_ = (("reserved", ctypes.c_ubyte * IPC_HANDLE_SIZE),)
+
 
 # Names as cuda.h maps them; some have a version suffix.
 _CALLS = {
@@ -27,6 +36,15 @@ _CALLS = {
     "cuMemAlloc_v2": (ctypes.c_void_p, ctypes.c_size_t),
     "cuMemsetD32Async": (ctypes.c_uint64, ctypes.c_uint, ctypes.c_size_t, ctypes.c_void_p),
     "cuStreamQuery": (ctypes.c_void_p,),
+    "cuDeviceGetUuid_v2": (ctypes.c_void_p, ctypes.c_int),
+    "cuIpcGetMemHandle": (ctypes.c_void_p, ctypes.c_uint64),
+    "cuIpcOpenMemHandle_v2": (ctypes.c_void_p, IpcMemHandle, ctypes.c_uint),
+    "cuIpcCloseMemHandle": (ctypes.c_uint64,),
+    "cuMemFree_v2": (ctypes.c_uint64,),
+    "cuMemcpyDtoDAsync_v2": (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p),
+    "cuMemHostRegister_v2": (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint),
+    "cuMemHostUnregister": (ctypes.c_void_p,),
+    "cuStreamWriteValue32_v2": (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint),
     "cuGetErrorName": (ctypes.c_int, ctypes.c_void_p),
 }
 
@@ -36,15 +54,10 @@ class Driver:
 
     def __init__(self) -> None:
         try:
-            library = ctypes.CDLL("libcuda.so.1")
+            self._library = library = ctypes.CDLL("libcuda.so.1")
         except OSError:
             raise DeviceError("no CUDA driver: libcuda.so.1 is not installed") from None
-        self._calls: dict[str, Any] = {}
-        for name, arguments in _CALLS.items():
-            call = getattr(library, name)
-            call.argtypes = arguments
-            call.restype = ctypes.c_int
-            self._calls[name] = call
+        self._functions: dict[str, Any] = {}
         # Each launch calls these two functions. Declaring argtypes would double the time of a call,
         # so pass addresses as c_void_p: a bare int is cut to 32 bits.
         self._get_current, self._launch = library["cuCtxGetCurrent"], library["cuLaunchKernel"]
@@ -52,7 +65,15 @@ class Driver:
 
     def call(self, name: str, *arguments: object) -> None:
         """Call a function of the driver; raise a DeviceError if it fails."""
-        self.check(name, self._calls[name](*arguments))
+        self.check(name, self._function(name)(*arguments))
+
+    def _function(self, name: str) -> Any:
+        function = self._functions.get(name)
+        if function is None:
+            function = self._library[name]
+            function.argtypes, function.restype = _CALLS[name], ctypes.c_int
+            self._functions[name] = function
+        return function
 
     def check(self, name: str, status: int) -> None:
         """Raise DeviceError if a function returned a status other than success."""
@@ -61,7 +82,7 @@ class Driver:
 
     def _error_name(self, status: int) -> str:
         name = ctypes.c_char_p()
-        self._calls["cuGetErrorName"](status, ctypes.byref(name))
+        self._function("cuGetErrorName")(status, ctypes.byref(name))
         return name.value.decode() if name.value else f"error {status}"
 
     def current_context(self) -> int | None:
@@ -143,7 +164,7 @@ class Driver:
 
     def finished(self, stream: int) -> bool:
         """Return True if all work on a stream is done; raise a DeviceError if it failed."""
-        status = self._calls["cuStreamQuery"](stream)
+        status = self._function("cuStreamQuery")(stream)
         if status == _NOT_READY:
             return False
         self.check("cuStreamQuery", status)

@@ -1,4 +1,4 @@
-"""The driver calls for sharing GPU memory between processes; mmhash.cuda has the others."""
+"""Sharing GPU memory between processes, by calls of the CUDA driver."""
 
 import ctypes
 import os
@@ -6,49 +6,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
 
-from mmhash.cuda.driver import driver
+from mmhash.cuda.driver import IpcMemHandle, driver
 from mmhash.errors import DeviceError
-from mmhash.transport.layout import MEMORY_SIZE, UUID_SIZE
+from mmhash.transport.layout import UUID_SIZE
 
 _LAZY_PEER_ACCESS = 1
 _PORTABLE_MAPPED = 3
-
-
-class _IpcMemHandle(ctypes.Structure):
-    """CUipcMemHandle, passed to the driver by value."""
-
-    _fields_ = (("reserved", ctypes.c_ubyte * MEMORY_SIZE),)
-
-
-_CALLS = {
-    "cuDeviceGet": (ctypes.c_void_p, ctypes.c_int),
-    "cuDeviceGetUuid_v2": (ctypes.c_void_p, ctypes.c_int),
-    "cuIpcGetMemHandle": (ctypes.c_void_p, ctypes.c_uint64),
-    "cuIpcOpenMemHandle_v2": (ctypes.c_void_p, _IpcMemHandle, ctypes.c_uint),
-    "cuIpcCloseMemHandle": (ctypes.c_uint64,),
-    "cuMemFree_v2": (ctypes.c_uint64,),
-    "cuMemcpyDtoDAsync_v2": (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p),
-    "cuMemHostRegister_v2": (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint),
-    "cuMemHostUnregister": (ctypes.c_void_p,),
-    "cuMemHostGetDevicePointer_v2": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint),
-    "cuStreamWriteValue32_v2": (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint),
-}
-
-
-@cache
-def _library() -> Any:
-    driver()  # raises if there is none
-    library = ctypes.CDLL("libcuda.so.1")
-    for name, arguments in _CALLS.items():
-        call = getattr(library, name)
-        call.argtypes, call.restype = arguments, ctypes.c_int
-    return library
-
-
-def _call(name: str, *arguments: object) -> None:
-    driver().check(name, getattr(_library(), name)(*arguments))
 
 
 @cache
@@ -85,8 +49,8 @@ def current_device() -> int:
 def uuid(device: int) -> bytes:
     """Return the name of a device, which does not depend on the devices that a process sees."""
     handle, name = ctypes.c_int(), ctypes.create_string_buffer(UUID_SIZE)
-    _call("cuDeviceGet", ctypes.byref(handle), device)
-    _call("cuDeviceGetUuid_v2", name, handle)
+    driver().call("cuDeviceGet", ctypes.byref(handle), device)
+    driver().call("cuDeviceGetUuid_v2", name, handle)
     return name.raw
 
 
@@ -98,13 +62,13 @@ def device_of(name: bytes) -> int:
 
 def allocate(device: int, nbytes: int) -> tuple[int, bytes]:
     """Allocate memory of a device; return its address and a handle for other processes."""
-    memory = _IpcMemHandle()
+    memory = IpcMemHandle()
     with _on(device):
         address = driver().allocate(nbytes)
         try:
-            _call("cuIpcGetMemHandle", ctypes.byref(memory), address)
+            driver().call("cuIpcGetMemHandle", ctypes.byref(memory), address)
         except BaseException:
-            _call("cuMemFree_v2", address)
+            driver().call("cuMemFree_v2", address)
             raise
     return address, bytes(memory)
 
@@ -112,17 +76,17 @@ def allocate(device: int, nbytes: int) -> tuple[int, bytes]:
 def free(device: int, address: int) -> None:
     """Free memory from allocate()."""
     with _on(device):
-        _call("cuMemFree_v2", address)
+        driver().call("cuMemFree_v2", address)
 
 
 def open_memory(device: int, memory: bytes) -> int:
     """Map another process's memory, on any device, for a device of this process."""
     address = ctypes.c_uint64()
     with _on(device):
-        _call(
+        driver().call(
             "cuIpcOpenMemHandle_v2",
             ctypes.byref(address),
-            _IpcMemHandle.from_buffer_copy(memory),
+            IpcMemHandle.from_buffer_copy(memory),
             _LAZY_PEER_ACCESS,
         )
     return address.value
@@ -131,22 +95,22 @@ def open_memory(device: int, memory: bytes) -> int:
 def close_memory(device: int, address: int) -> None:
     """Undo open_memory()."""
     with _on(device):
-        _call("cuIpcCloseMemHandle", address)
+        driver().call("cuIpcCloseMemHandle", address)
 
 
 def register(device: int, address: int, nbytes: int) -> int:
     """Let a device write to host memory of this process; return the address on the device."""
     mapped = ctypes.c_uint64()
     with _on(device):
-        _call("cuMemHostRegister_v2", address, nbytes, _PORTABLE_MAPPED)
-        _call("cuMemHostGetDevicePointer_v2", ctypes.byref(mapped), address, 0)
+        driver().call("cuMemHostRegister_v2", address, nbytes, _PORTABLE_MAPPED)
+        driver().call("cuMemHostGetDevicePointer_v2", ctypes.byref(mapped), address, 0)
     return mapped.value
 
 
 def unregister(device: int, address: int) -> None:
     """Undo register()."""
     with _on(device):
-        _call("cuMemHostUnregister", address)
+        driver().call("cuMemHostUnregister", address)
 
 
 def copy_then_write(
@@ -155,5 +119,5 @@ def copy_then_write(
     """Queue a copy on a stream, followed by the write of a word that shows the copy is done."""
     with _on(device):
         if nbytes:
-            _call("cuMemcpyDtoDAsync_v2", destination, source, nbytes, stream)
-        _call("cuStreamWriteValue32_v2", stream, word, value, 0)
+            driver().call("cuMemcpyDtoDAsync_v2", destination, source, nbytes, stream)
+        driver().call("cuStreamWriteValue32_v2", stream, word, value, 0)

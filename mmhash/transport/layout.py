@@ -10,13 +10,14 @@ import mmap
 import struct
 from typing import NamedTuple, Self
 
+from mmhash.cuda.driver import IPC_HANDLE_SIZE
 from mmhash.errors import TransportError
 
 MAX_SLOTS = 4096
 MAX_CONSUMERS = 64
 ALIGNMENT = 512
 # Bytes for the reference to the pool's memory: the driver's handle, or a segment's name.
-MEMORY_SIZE = 64
+MEMORY_SIZE = IPC_HANDLE_SIZE
 # Bytes of the name of the device that the memory is on, the same in all processes.
 UUID_SIZE = 16
 
