@@ -1,14 +1,10 @@
 """Digests computed on the CPU, of a buffer or of a stream."""
 
-import os
-from collections.abc import Callable
-from functools import cache
 from typing import Self
 
 from mmhash.algorithms import ALGORITHM_SPECS, Algorithm, check_algorithm
 from mmhash.arguments import check_int
 from mmhash.digest import Digest, unchecked_digest
-from mmhash.forks import check_not_forked
 from mmhash.states import FlatBuffer, cpu_count
 
 __all__ = ["Hasher", "cpu_count", "hash_bytes", "hash_raw"]
@@ -27,34 +23,16 @@ def hash_raw(data: FlatBuffer, algorithm: Algorithm, threads: int | None = None)
     spec = ALGORITHM_SPECS[algorithm]
     if threads is None and len(data) < PARALLEL_FROM:
         return spec.hash_short(data)
-    state = spec.new_state(_check_threads(threads, len(data)))
+    state = spec.new_state(cpu_count() if threads is None else check_int("threads", threads, 1))
     state.update(data)
     return state.digest()
-
-
-def _check_threads(threads: int | None, nbytes: int) -> int:
-    if threads is None:
-        return 1 if nbytes < PARALLEL_FROM else cpu_count()
-    return check_int("threads", threads, 1)
-
-
-@cache
-def _reader() -> Callable[[object], memoryview]:
-    """Return a function that gets the flat bytes of any input."""
-    from mmhash.view import bytes_of  # noqa: PLC0415  (numpy doubles the start of bulk's workers)
-
-    return bytes_of
 
 
 class Hasher:
     """A digest of data that arrives in pieces, with the methods of hashlib's hashes.
 
-    A hasher with several threads belongs to the process that made it: threads do not survive a
-    fork.
-
     Args:
         algorithm: `"blake3"` or `"xxh3"`.
-        threads: The number of threads that an update may use.
 
     >>> hasher = mmhash.Hasher()
     >>> hasher.update(b"ab").update(b"c").hexdigest() == mmhash.digest(b"abc").hex()
@@ -63,11 +41,9 @@ class Hasher:
     16
     """
 
-    def __init__(self, algorithm: Algorithm = "blake3", *, threads: int = 1) -> None:
+    def __init__(self, algorithm: Algorithm = "blake3") -> None:
         self.name = check_algorithm(algorithm)
-        self._threads = _check_threads(threads, 0)
-        self._owner = os.getpid()
-        self._state = ALGORITHM_SPECS[self.name].new_state(self._threads)
+        self._state = ALGORITHM_SPECS[self.name].new_state(1)
 
     def __repr__(self) -> str:
         return f"<Hasher {self.name}>"
@@ -79,10 +55,9 @@ class Hasher:
 
     def update(self, data: object) -> Self:
         """Add the bytes of anything that `mmhash.digest` accepts; return the hasher itself."""
-        content = data if type(data) is bytes else _reader()(data)
-        if self._threads > 1:
-            check_not_forked("Hasher of several threads", self._owner)
-        self._state.update(content)
+        from mmhash.view import bytes_of  # noqa: PLC0415  (numpy doubles the start of bulk)
+
+        self._state.update(data if type(data) is bytes else bytes_of(data))
         return self
 
     def digest(self) -> bytes:
@@ -97,7 +72,5 @@ class Hasher:
         """Return an independent hasher with the same state."""
         twin = Hasher.__new__(Hasher)
         twin.name = self.name
-        twin._threads = self._threads
-        twin._owner = self._owner
         twin._state = self._state.copy()
         return twin

@@ -7,14 +7,13 @@ from typing import Annotated
 import typer
 
 import mmhash
-from mmhash.cli.key import hash_named_file
 from mmhash.cli.options import Engine
 from mmhash.cli.report import format_count, say
 from mmhash.cpu import hash_bytes
 from mmhash.errors import InputValueError, MMHashError
 from mmhash.framing import frame
 from mmhash.image import read_image, read_orientation
-from mmhash.io.files import open_file
+from mmhash.io.files import hash_file, open_file
 from mmhash.io.images import open_image
 from mmhash.io.names import STDIN, printable, reason
 
@@ -39,7 +38,8 @@ def explain_image(
 
 
 def _steps(path: str, engine: str) -> Iterator[tuple[str, str]]:
-    encoded, nbytes = hash_named_file(path, "blake3")
+    with open_file(path) as file:
+        encoded, nbytes = hash_file(file, "blake3")
     yield "file", f"{nbytes} bytes"
     yield "digest of the file, as b3sum", encoded.hex()
     of_file = frame("bytes", "", (), encoded)

@@ -12,10 +12,8 @@ from typing import Annotated, NamedTuple
 import typer
 
 import mmhash
-from mmhash.algorithms import ALGORITHM_SPECS
 from mmhash.cli.options import AsJson, DigestAlgorithm, Engines, Of
 from mmhash.cli.report import complain, say, say_json
-from mmhash.cpu import cpu_count
 from mmhash.digest import Algorithm, Digest
 from mmhash.errors import InputTypeError, InputValueError, MMHashError
 from mmhash.framing import TENANT_SIZE, frame
@@ -96,15 +94,6 @@ def _print_key(item: _Keyed, engines: Sequence[str], *, as_json: bool) -> None:
         say(f"{mark}{text}  {name}")
 
 
-def hash_named_file(name: str, algorithm: Algorithm) -> tuple[Digest, int]:
-    """Return the digest of a file's bytes, and their number."""
-    # Not a Hasher: it accepts any input and so imports numpy, which files do not need.
-    state = ALGORITHM_SPECS[algorithm].new_state(cpu_count())
-    with open_file(name) as file:
-        nbytes = hash_file(file, state, is_mapped=name != STDIN)
-    return Digest(algorithm, state.digest()), nbytes
-
-
 def _read_tenant(path: Path) -> bytes:
     with path.open("rb") as file:
         # one byte more than a valid file has
@@ -129,7 +118,8 @@ def _keys_of(name: str, hashing: _Hashing) -> Iterator[_Keyed]:
     elif suffix == ".safetensors":
         yield from _tensor_keys(name, hashing)
     else:
-        content, _ = hash_named_file(name, hashing.algorithm)
+        with open_file(name) as file:
+            content, _ = hash_file(file, hashing.algorithm)
         yield _Keyed(name, frame("bytes", "", (), content, tenant=hashing.tenant))
 
 

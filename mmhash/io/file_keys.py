@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from mmhash.arguments import check_choice
-from mmhash.cpu import Hasher, cpu_count
-from mmhash.digest import Algorithm, Digest
+from mmhash.digest import Algorithm, Digest, check_algorithm
 from mmhash.framing import frame
 from mmhash.hashing import digest
 from mmhash.io.files import hash_file
@@ -26,10 +25,8 @@ def digest_file(
     >>> digest_file(photo) == mmhash.digest(photo.read_bytes())
     True
     """
-    hasher = Hasher(algorithm, threads=threads or cpu_count())
     with Path(path).open("rb") as file:
-        hash_file(file, hasher)
-    return Digest(hasher.name, hasher.digest())
+        return hash_file(file, check_algorithm(algorithm), threads)[0]
 
 
 def key_file(

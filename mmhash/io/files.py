@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
 
-from mmhash.cpu import Hasher
+from mmhash.algorithms import ALGORITHM_SPECS, Algorithm
+from mmhash.arguments import check_int
+from mmhash.cpu import cpu_count
+from mmhash.digest import Digest
 from mmhash.io.names import STDIN
-from mmhash.states import State
 
 # The size of a mapped piece: enough work for all cores, and short enough for Ctrl-C.
 SLICE = 64 << 20
@@ -17,13 +19,18 @@ SLICE = 64 << 20
 PIECE = 1 << 20
 
 
-def hash_file(file: BufferedReader, hasher: Hasher | State, *, is_mapped: bool = True) -> int:
-    """Hash a file from beginning to end, and return its length."""
+def hash_file(
+    file: BufferedReader, algorithm: Algorithm, threads: int | None = None
+) -> tuple[Digest, int]:
+    """Hash a file to its end, by default on all cores; return its digest and its length."""
+    # Not a Hasher: it accepts any input and so imports numpy, which files do not need.
+    threads = cpu_count() if threads is None else check_int("threads", threads, 1)
+    state = ALGORITHM_SPECS[algorithm].new_state(threads)
     nbytes = 0
-    for piece in _pieces(file, map_file(file) if is_mapped else None):
-        hasher.update(piece)
+    for piece in _pieces(file):
+        state.update(piece)
         nbytes += len(piece)
-    return nbytes
+    return Digest(algorithm, state.digest()), nbytes
 
 
 def open_file(name: str) -> BufferedReader:
@@ -46,7 +53,9 @@ def map_file(file: BufferedReader) -> memoryview | None:
         return None
 
 
-def _pieces(file: BufferedReader, mapped: memoryview | None) -> Iterator[memoryview]:
+def _pieces(file: BufferedReader) -> Iterator[memoryview]:
+    # Standard input is read from where it is: the program before may have read a part.
+    mapped = None if file.name == 0 else map_file(file)
     if mapped is not None:
         for start in range(0, len(mapped), SLICE):
             yield mapped[start : start + SLICE]
