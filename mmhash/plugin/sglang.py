@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any
 
 import mmhash
@@ -22,8 +23,6 @@ from mmhash.plugin.tags import Tags, TenantTags, tenant_secret
 _MANAGER = "sglang.srt.managers.tokenizer_manager.TokenizerManager"
 
 _RESOLVE = "sglang.srt.server_args.ServerArgs.resolve_once"
-
-_PROCESSOR = "sglang.srt.multimodal.processors.base_processor.BaseMultimodalProcessor"
 
 # Members of a media object that identify it, or hold its content.
 _NOT_OPTIONS = frozenset({"url", "content_hash", "type", "format", "image", "video", "audio"})
@@ -57,9 +56,6 @@ def register(features: frozenset[str]) -> None:
     HookRegistry.register(f"{_MANAGER}._tokenize_one_request", plugin.tokenize, HookType.AROUND)
     HookRegistry.register(f"{_MANAGER}.__init__", plugin.announce, HookType.AFTER)
     HookRegistry.register(_RESOLVE, plugin.check_server, HookType.BEFORE)
-    if "features" in features:
-        finish = f"{_PROCESSOR}._finalize_mm_items"
-        HookRegistry.register(finish, plugin.finish_items, HookType.AROUND)
 
 
 class Plugin:
@@ -110,7 +106,7 @@ class Plugin:
                 secret = tenant_secret.get()
                 names = await self._run(self._file_threads, name_media, request, secret) or {}
             request._mmhash_names = names
-            self._wrap(manager.mm_processor)
+            self._attempt.run(self._wrap, manager.mm_processor)
         return await original(manager, request)
 
     async def _run(
@@ -146,39 +142,53 @@ class Plugin:
             if names and getattr(result, "padded_input_ids", None) is not None:
                 result.padded_input_ids = None  # by the items' own hashes: the scheduler pads again
             self._attempt.run(set_names, items, names)
-            unnamed = [item for item in items if item.hash is None]
+            unnamed = _unnamed(items)
             if unnamed and "features" in self._features:
                 await self._run(self._threads, self._name_features, unnamed, tenant_secret.get())
             return result
 
         process.is_mmhash = True  # type: ignore[attr-defined]
         processor.process_mm_data_async = process
+        if "features" in self._features:
+            self._wrap_transport(processor)
 
-    def finish_items(
-        self, original: Callable[..., list[Any]], processor: Any, items: list[Any], **named: Any
-    ) -> list[Any]:
-        """Hash features on a GPU before they leave it, and leave others to the threads.
+    def _wrap_transport(self, processor: Any) -> None:
+        """Hash features on a GPU before SGLang's CUDA IPC pool takes them; leave others to threads.
 
-        SGLang hashes features that a caller has computed here, on the event loop.
+        In between, SGLang itself would hash features that a caller has computed, on the event loop.
         """
-        unnamed = [item for item in items if _is_item(item) and item.hash is None]
-        if not self._tags.has_tenants:  # the tenant of the request is not known here
-            self._attempt.run(self._name_features, [one for one in unnamed if _is_on_gpu(one)])
-        postponed = [item for item in unnamed if item.hash is None]
-        for item in postponed:
-            item.pad_value = 0  # SGLang hashes no item that has one
-        try:
-            return original(processor, items, **named)
-        finally:
-            for item in postponed:
-                if item.hash is None:  # some models name their items themselves
-                    item.pad_value = None
+        split = processor._postprocess_mm_items_before_transport
+        prepare = processor._prepare_mm_items_for_transport
 
-    def _name_features(self, items: list[Any], tenant: bytes | None = None) -> None:
+        def split_items(items: list[Any], **named: Any) -> list[Any]:
+            items = split(items, **named)
+            self._attempt.run(self._name_on_gpu, items)
+            for item in _unnamed(items):
+                item.pad_value = 0  # SGLang hashes no item that has one
+            return items
+
+        def prepare_items(items: list[Any]) -> list[Any]:
+            for item in _unnamed(items):
+                item.pad_value = None
+            self._attempt.run(self._name_on_gpu, items)  # some models split nothing
+            return prepare(items)
+
+        processor._postprocess_mm_items_before_transport = split_items
+        processor._prepare_mm_items_for_transport = prepare_items
+        if (executor := getattr(processor, "mm_processor_executor", None)) is not None:
+            run = executor.run
+            # The threads of this executor need to know the tenant of the request.
+            executor.run = lambda *step, **named: run(copy_context().run, *step, **named)
+
+    def _name_on_gpu(self, items: list[Any]) -> None:
+        on_gpu = [item for item in _unnamed(items) if _is_on_gpu(item)]
+        self._name_features(on_gpu, tenant_secret.get())
+
+    def _name_features(self, items: list[Any], tenant: bytes | None) -> None:
         if "keys" in self._features:
             name_features(items, tenant)
-        else:
-            set_pad_values(items)
+        for item in items:
+            item.set_pad_value()  # by the engine's own hash, if the item has no key
 
 
 def name_media(request: Any, tenant: bytes | None = None) -> Names:
@@ -223,16 +233,14 @@ def set_names(items: Iterable[Any], names: Names) -> None:
 
 
 def name_features(items: list[Any], tenant: bytes | None = None) -> None:
-    """Name items by the keys of their features, with one launch per device."""
+    """Name items by the keys of their features, with one launch per device.
+
+    Lists of tensors have no key.
+    """
+    items = [item for item in items if hasattr(_feature(item), "shape")]
     keys = mmhash.keys([_feature(item) for item in items], tenant=tenant)
     for item, key in zip(items, keys, strict=True):
         item.set_hash(key.u64)
-
-
-def set_pad_values(items: list[Any]) -> None:
-    """Let the engine compute its own hashes, in this thread."""
-    for item in items:
-        item.set_pad_value()
 
 
 def _unhooked(server_args: Any) -> str | None:
@@ -309,6 +317,10 @@ def _feature(item: Any) -> Any:
 
 def _is_on_gpu(item: Any) -> bool:
     return bool(getattr(_feature(item), "is_cuda", False))
+
+
+def _unnamed(items: Iterable[Any]) -> list[Any]:
+    return [item for item in items if _is_item(item) and item.hash is None]
 
 
 def _is_item(item: Any) -> bool:

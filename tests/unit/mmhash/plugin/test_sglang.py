@@ -7,7 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from pathlib import Path
 from typing import Any
@@ -262,23 +263,58 @@ class Processor:
         return Output([Item(Modality.IMAGE, hash=7) for _ in request_obj.image_data], [7, 7])
 
 
-class ProcessorOfFeatures:
-    """Takes features that the caller has computed, and hashes them on the event loop."""
+class OnGpu(np.ndarray[Any, Any]):
+    """A feature that says that it is on a GPU."""
 
-    def __init__(self, plugin: Plugin, hash_: int | None) -> None:
-        self._plugin, self._hash = plugin, hash_
+    is_cuda = True
+
+
+def _feature(content: bytes, kind: type[np.ndarray[Any, Any]] = np.ndarray) -> Any:
+    return np.frombuffer(content, np.uint8).view(kind)
+
+
+class Executor:
+    """Runs a step in a thread that knows nothing of the request."""
+
+    async def run(self, step: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(None, step, *arguments)
+
+
+class ProcessorOfFeatures:
+    """Takes features that the caller has computed, splits them into items, and sends them.
+
+    Like SGLang's, it hashes them in between, and replaces features on a GPU by handles.
+    """
+
+    def __init__(self, hash_: int | None = None) -> None:
+        self._hash = hash_
+        self.mm_processor_executor = Executor()
 
     async def process_mm_data_async(self, *, request_obj: Request) -> Output:
-        items = [
-            Item(Modality.IMAGE, self._hash, np.frombuffer(one["feature"], np.uint8))
-            for one in request_obj.image_data
-        ]
-        return Output(self._plugin.finish_items(self._finish, self, items), None)
+        item = Item(Modality.IMAGE, self._hash, [one["feature"] for one in request_obj.image_data])
+        items = await self.mm_processor_executor.run(self._finalize_mm_items, [item])
+        return Output(items, None)
 
-    @staticmethod
-    def _finish(_: Any, items: list[Item]) -> list[Item]:
+    def _finalize_mm_items(self, items: list[Item]) -> list[Item]:
+        items = self._postprocess_mm_items_before_transport(items, images=None)
         for item in items:
             item.set_pad_value()
+        return self._prepare_mm_items_for_transport(items)
+
+    def _postprocess_mm_items_before_transport(
+        self, items: list[Item], *, images: Any
+    ) -> list[Item]:
+        assert images is None
+        return [
+            replace(item, feature=feature, pad_value=item.hash)
+            for item in items
+            for feature in item.feature
+        ]
+
+    def _prepare_mm_items_for_transport(self, items: list[Item]) -> list[Item]:
+        for item in items:
+            if isinstance(item.feature, OnGpu):
+                item.feature = "handle"
         return items
 
 
@@ -335,23 +371,45 @@ def test_a_slow_file_holds_up_its_own_request_only(monkeypatch: pytest.MonkeyPat
     asyncio.run(both())
 
 
+@pytest.mark.parametrize("kind", [np.ndarray, OnGpu])
 @pytest.mark.parametrize("features", [{"features"}, {"features", "keys"}])
-def test_computed_features_are_hashed_in_a_thread(features: set[str]) -> None:
-    plugin = Plugin(frozenset(features))
-    request = Request(image_data=[{"format": "processor_output", "feature": b"one"}])
-    manager = Manager(ProcessorOfFeatures(plugin, None))
-    (item,) = asyncio.run(plugin.tokenize(_tokenize, manager, request)).mm_items
-    key = mmhash.key(np.frombuffer(b"one", np.uint8))
-    assert item.hash == item.pad_value == (key.u64 if "keys" in features else OWN)
-    assert item.thread != threading.get_ident()
+def test_computed_features_are_hashed_off_the_event_loop(
+    features: set[str], kind: type[np.ndarray[Any, Any]]
+) -> None:
+    contents = [b"one", b"two"]
+    items = _items_of(features, [_feature(content, kind) for content in contents])
+    keys = [mmhash.key(_feature(content)).u64 for content in contents]
+    assert [item.hash for item in items] == (keys if "keys" in features else [OWN, OWN])
+    assert all(item.pad_value == item.hash for item in items)
+    assert threading.get_ident() not in {item.thread for item in items}
+    assert all(item.feature == "handle" for item in items if kind is OnGpu)
+
+
+def test_features_on_a_gpu_have_the_name_of_their_tenant() -> None:
+    token = tenant_secret.set(SECRET)
+    try:
+        (item,) = _items_of({"features", "keys"}, [_feature(b"one", OnGpu)])
+    finally:
+        tenant_secret.reset(token)
+    assert item.hash == mmhash.key(_feature(b"one"), tenant=SECRET).u64
+
+
+def test_a_list_of_tensors_has_the_engine_s_own_hash() -> None:
+    items = _items_of({"features", "keys"}, [[_feature(b"one")], _feature(b"two")])
+    assert [item.hash for item in items] == [OWN, mmhash.key(_feature(b"two")).u64]
 
 
 def test_computed_features_keep_the_hash_that_they_come_with() -> None:
-    plugin = Plugin(frozenset({"features"}))
-    request = Request(image_data=[{"format": "processor_output", "feature": b"one"}])
-    manager = Manager(ProcessorOfFeatures(plugin, 7))
-    (item,) = asyncio.run(plugin.tokenize(_tokenize, manager, request)).mm_items
+    (item,) = _items_of({"features"}, [_feature(b"one")], hash_=7)
     assert item.hash == item.pad_value == 7
+
+
+def _items_of(features: set[str], given: list[Any], hash_: int | None = None) -> list[Item]:
+    """Return the items of a request whose features the caller has computed."""
+    request = Request([{"format": "processor_output", "feature": feature} for feature in given])
+    manager = Manager(ProcessorOfFeatures(hash_))
+    plugin = Plugin(frozenset(features))
+    return asyncio.run(plugin.tokenize(_tokenize, manager, request)).mm_items
 
 
 def test_the_plugin_imports_little() -> None:
