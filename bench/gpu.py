@@ -1,7 +1,7 @@
 """Hashing on a GPU, against the limits of the device and against SGLang and torch.
 
-`python -m bench.gpu [--sglang FILE]`: FILE is SGLang's gpu_tensor_hash.py; by default it is
-downloaded from the package registry.
+`python -m bench.gpu [--sglang WHEEL]`: by default SGLang's wheel is downloaded from the package
+registry.
 """
 
 import argparse
@@ -236,7 +236,7 @@ def _what(measure: str) -> str:
 def main() -> None:
     """Measure everything; print the figures with targets; write every point."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sglang", type=Path, help="gpu_tensor_hash.py of SGLang")
+    parser.add_argument("--sglang", type=Path, help="the wheel of SGLang")
     measured = points(sglang_gpu_hash(parser.parse_args().sglang))
     print(torch.cuda.get_device_name())
     for point in measured:

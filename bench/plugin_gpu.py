@@ -1,34 +1,35 @@
-"""What the plugin takes from SGLang's scheduler: hashes of features of real sizes on a GPU.
+"""What the plugin takes from SGLang's scheduler: hashes of features that come through CUDA IPC.
 
-`python -m bench.plugin_gpu [--sglang FILE]`: FILE is SGLang's gpu_tensor_hash.py; by default it is
-downloaded from the package registry. An item names itself as SGLang's does. The scheduler calls
-`set_pad_value` of each item, which computes nothing if the plugin named the item in the tokenizer.
-With CUDA IPC, a second process is the scheduler: SGLang's copies a feature before it hashes it.
+`python -m bench.plugin_gpu [--sglang WHEEL]`: by default the wheel is downloaded from the package
+registry. The tokenizer puts features of real sizes into SGLang's own CUDA IPC pool, without the
+plugin, with MMHASH_PLUGIN=features, and with `keys,features`. A second process is the scheduler: it
+takes the features out of the pool, and calls `set_pad_value` of each item, as SGLang's does. All
+pad values are compared with the CPU's.
 """
 
 import argparse
-import json
-import subprocess
-import sys
+import asyncio
 from collections.abc import Callable
-from itertools import pairwise
+from functools import partial
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
 
 import mmhash
 from bench.support.measure import keep
-from bench.support.peers import sglang_gpu_hash
+from bench.support.peers import sglang_gpu_hash, sglang_ipc
 from mmhash.engines import sglang
-from mmhash.plugin.sglang import name_features, set_pad_values
-from mmhash.transport import FeaturePool, IpcTensor
+from mmhash.plugin.sglang import Plugin
 
 MB = 10**6
 CASES = [(1, MB), (1, 5 * MB), (1, 20 * MB), (1, 80 * MB), (64, MB), (64, 5 * MB), (64, 20 * MB)]
-BEHIND_HANDLES = [(1, 20 * MB), (64, 5 * MB)]
+POOL_BYTES = 8 * 10**9
 ROUNDS = 21
 PATCH = 1176
 """The values of a patch in Qwen-VL's features."""
@@ -39,23 +40,46 @@ Hash = Callable[[torch.Tensor], int]
 class Item:
     """SGLang's MultimodalDataItem, as far as its name goes."""
 
+    modality = SimpleNamespace(name="IMAGE")
     precomputed_embeddings = None
 
     def __init__(self, feature: Any, own: Hash) -> None:
         self.feature, self._own = feature, own
+        self.hash: int | None = None
+        self.pad_value: int | None = None
         self.pad_values: list[int] = []
 
     def set_hash(self, value: int) -> None:
         """Derive the pad values from a hash."""
-        self.pad_values = sglang.pad_values(value)
+        self.hash, self.pad_values = value, sglang.pad_values(value)
+        self.pad_value = self.pad_values[0]
 
     def set_pad_value(self) -> None:
         """Name the item by its feature, unless it has a name."""
-        if not self.pad_values:
-            feature = self.feature
-            if isinstance(feature, IpcTensor):
-                feature = feature.reconstruct()
-            self.set_hash(self._own(torch.concat([feature.flatten()])))
+        if self.pad_value is None:
+            self.set_hash(self._own(torch.concat([self.feature.flatten()])))
+
+
+class Processor:
+    """SGLang's processor, from its features on."""
+
+    def __init__(self, pool: Any, own: Hash) -> None:
+        self._pool, self._own = pool, own
+
+    async def process_mm_data_async(self, *, request_obj: Any) -> Any:
+        """Return the items of a request, whose features are in the pool."""
+        items = [Item(feature, self._own) for feature in request_obj.features]
+        items = self._postprocess_mm_items_before_transport(items)
+        return SimpleNamespace(mm_items=self._prepare_mm_items_for_transport(items))
+
+    def _postprocess_mm_items_before_transport(self, items: list[Item]) -> list[Item]:
+        return items
+
+    def _prepare_mm_items_for_transport(self, items: list[Item]) -> list[Item]:
+        for item in items:
+            item.feature = self._pool.wrap_tensor(item.feature, use_pool_handle_cache=True)
+            assert item.feature is not None, "the pool is full"
+        return items
 
 
 class Point(NamedTuple):
@@ -63,111 +87,113 @@ class Point(NamedTuple):
 
     items: int
     nbytes: int
-    transport: str
-    own_us: float
-    """The engine's hash, in the scheduler, or in the tokenizer with MMHASH_PLUGIN=features."""
-    keys_us: float
-    """mmhash's keys in the tokenizer, with MMHASH_PLUGIN=keys,features."""
-    named_us: float
-    """The scheduler, once the tokenizer has named the items."""
+    plugin: str
+    tokenizer_us: float
+    """From features on the GPU to handles of the pool, with names if the plugin gives them."""
+    scheduler_us: float
+    """The names of the items."""
 
 
-def features(items: int, nbytes: int) -> list[torch.Tensor]:
-    """Return features as Qwen-VL's processor makes them: rows of patches in bfloat16."""
-    rows = nbytes // (2 * PATCH)
-    return [torch.randn(rows, PATCH, device="cuda", dtype=torch.bfloat16) for _ in range(items)]
+class Tokenizer:
+    """The first process: it names features, and puts them into the pool."""
+
+    def __init__(self, features: str, pool: Any, own: Hash) -> None:
+        self._manager = SimpleNamespace(mm_processor=Processor(pool, own))
+        self._plugin = Plugin(frozenset(features.split(","))) if features else None
+
+    async def items_of(self, batch: list[torch.Tensor]) -> list[Item]:
+        """Return the items of a request."""
+        request = SimpleNamespace(features=batch, contains_mm_input=lambda: True)
+        if self._plugin is None:
+            result = await self._process(self._manager, request)
+        else:
+            result = await self._plugin.tokenize(self._process, self._manager, request)
+        return list(result.mm_items)
+
+    async def _process(self, manager: Any, request: Any) -> Any:
+        return await manager.mm_processor.process_mm_data_async(request_obj=request)
 
 
-def check(own: Hash, batch: list[torch.Tensor]) -> None:
-    """Compare with the CPU: the engine's hash and pad values, and the plugin's."""
-    kept, named = ([Item(each, own) for each in batch[:4]] for _ in range(2))
-    set_pad_values(kept)
-    name_features(named)
-    on_cpu = [each.cpu() for each in batch[:4]]
-    assert [item.pad_values for item in kept] == [
-        sglang.pad_values(sglang.gpu_hash(each)) for each in on_cpu
-    ]
-    assert [item.pad_values for item in named] == [
-        sglang.pad_values(key.u64) for key in mmhash.keys(on_cpu)
-    ]
-
-
-def time_steps(make: Callable[[], list[Item]]) -> list[float]:
-    """Return the median microseconds of the engine's hash, of keys, and of items with a name."""
-    times: list[list[float]] = []
-    for _ in range(ROUNDS):
-        unnamed, items = make(), make()
+def schedule(wheel: Path | None, requests: Connection) -> None:
+    """Name the items of each request; this is the second process."""
+    own = sglang_gpu_hash(wheel)
+    sglang_ipc(wheel)  # before handles are read
+    requests.send("ready")
+    while (request := requests.recv()) is not None:
+        items = []
+        for handle, hash_ in request:
+            items.append(Item(handle.reconstruct_on_target_device(0), own))
+            if hash_ is not None:
+                items[-1].set_hash(hash_)
         torch.cuda.synchronize()
-        marks = [perf_counter()]
-        for step, named in (
-            (set_pad_values, unnamed),
-            (name_features, items),
-            (set_pad_values, items),
-        ):
-            step(named)
-            marks.append(perf_counter())
-        times.append([end - start for start, end in pairwise(marks)])
-    return [median(each) * 1e6 for each in zip(*times, strict=True)]
+        unnamed = sum(item.hash is None for item in items)
+        start = perf_counter()
+        for item in items:
+            item.set_pad_value()
+        seconds = perf_counter() - start
+        requests.send((seconds, unnamed, [item.pad_values for item in items]))
 
 
-def behind_handles(path: Path | None, batch: list[torch.Tensor]) -> list[float]:
-    """Return the medians of a second process that gets handles of the features."""
-    pool = FeaturePool(0, nbytes=2 * sum(each.nbytes for each in batch), timeout_s=600)
-    handles = [pool.lease(each).handle() for each in batch]
-    options = [] if path is None else ["--sglang", str(path)]
-    result = subprocess.check_output(
-        [sys.executable, "-m", "bench.plugin_gpu", *options, "--scheduler"],
-        input=json.dumps(handles),
-        text=True,
-    )
-    pool.close()
-    output: dict[str, Any] = json.loads(result.splitlines()[-1])
-    local = [Item(each, sglang_gpu_hash(path)) for each in batch]
-    set_pad_values(local)
-    assert output["pads"] == [item.pad_values for item in local]
-    assert output["keys"] == [str(key) for key in mmhash.keys(batch)]
-    return list(output["times"])
+def expected_pads(features: str, batch: list[torch.Tensor]) -> list[list[int]]:
+    """Return the pad values by the CPU: the engine's own, or those of keys."""
+    on_cpu = [feature.cpu() for feature in batch]
+    if "keys" in features:
+        return [sglang.pad_values(key.u64) for key in mmhash.keys(on_cpu)]
+    return [sglang.pad_values(sglang.gpu_hash(feature)) for feature in on_cpu]
 
 
-def schedule(own: Hash) -> None:
-    """Measure items behind the handles on standard input; this is the second process."""
-    whole = [IpcTensor.open(handle) for handle in json.load(sys.stdin)]
-    times = time_steps(lambda: [Item(each, own) for each in whole])
-    items = [Item(each, own) for each in whole]
-    set_pad_values(items)
-    keys = [str(key) for key in mmhash.keys(whole)]
-    print(json.dumps({"times": times, "pads": [item.pad_values for item in items], "keys": keys}))
+def measure(
+    features: str, tokenizer: Tokenizer, scheduler: Connection, batch: list[torch.Tensor]
+) -> Point:
+    """Send a batch through the pool again and again, and check its pad values."""
+    expected = expected_pads(features, batch)
+    times = []
+    with asyncio.Runner() as runner:
+        for _ in range(ROUNDS):
+            torch.cuda.synchronize()
+            start = perf_counter()
+            items = runner.run(tokenizer.items_of(batch))
+            seconds = perf_counter() - start
+            scheduler.send([(item.feature, item.hash) for item in items])
+            in_scheduler, unnamed, pad_values = scheduler.recv()
+            assert pad_values == expected
+            assert unnamed == (0 if features else len(batch))
+            times.append((seconds, in_scheduler))
+    medians = [median(each) * 1e6 for each in zip(*times, strict=True)]
+    return Point(len(batch), batch[0].nbytes, features, *medians)
 
 
 def main() -> None:
     """Check and measure each case."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sglang", type=Path, help="gpu_tensor_hash.py of SGLang")
-    parser.add_argument("--scheduler", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    own = sglang_gpu_hash(given.sglang)
-    if given.scheduler:
-        schedule(own)
-        return
+    parser.add_argument("--sglang", type=Path, help="the wheel of SGLang")
+    wheel = parser.parse_args().sglang
+    own = sglang_gpu_hash(wheel)
+    pool = sglang_ipc(wheel).MmItemMemoryPool(POOL_BYTES, 0.05, 0, 1)
+    context = get_context("spawn")
+    scheduler, end = context.Pipe()
+    process = context.Process(target=partial(schedule, wheel, end), daemon=True)
+    process.start()
+    assert scheduler.recv() == "ready"
     print(torch.cuda.get_device_name())
+    tokenizers = {name: Tokenizer(name, pool, own) for name in ("", "features", "keys,features")}
     points = []
     for items, nbytes in CASES:
-        batch = features(items, nbytes)
-        check(own, batch)
-
-        def make(batch: list[torch.Tensor] = batch) -> list[Item]:
-            return [Item(each, own) for each in batch]
-
-        points.append(Point(items, nbytes, "", *time_steps(make)))
-        if (items, nbytes) in BEHIND_HANDLES:
-            points.append(Point(items, nbytes, "cuda_ipc", *behind_handles(given.sglang, batch)))
-    for point in points:
-        print(
-            "  {:>2} x {:>8} {:<9} own {:>8.1f} us, keys {:>7.1f} us, named {:>6.1f} us".format(
-                *point
+        rows = nbytes // (2 * PATCH)
+        batch = [
+            torch.randn(rows, PATCH, device="cuda", dtype=torch.bfloat16) for _ in range(items)
+        ]
+        for features, tokenizer in tokenizers.items():
+            points.append(measure(features, tokenizer, scheduler, batch))
+            print(
+                "  {:>2} x {:>8} {:<13} tokenizer {:>8.1f} us, scheduler {:>8.1f} us".format(
+                    *points[-1]
+                )
             )
-        )
     keep("plugin_gpu", points)
+    scheduler.send(None)
+    process.join()
+    pool.shutdown()
 
 
 if __name__ == "__main__":

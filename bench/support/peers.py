@@ -1,34 +1,62 @@
 """Other implementations, run from the code that their projects publish; none of it is kept here."""
 
-import importlib.util
 import subprocess
 import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
+from functools import cache
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 SGLANG = "sglang==0.5.23"
-_GPU_HASH = "sglang/kernels/ops/memory/gpu_tensor_hash.py"
+_FILES = (
+    "sglang/kernels/ops/memory/gpu_tensor_hash.py",
+    "sglang/srt/environ.py",
+    "sglang/srt/multimodal/transport/cuda_ipc.py",
+    "sglang/srt/multimodal/transport/memory_pool.py",
+)
 
 
-def sglang_gpu_hash(path: Path | None) -> Callable[[Any], int]:
-    """Return SGLang's gpu_tensor_hash, from a file or from its published wheel."""
-    with tempfile.TemporaryDirectory() as folder:
-        if path is None:
-            pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", SGLANG]
-            subprocess.run([*pip, "--dest", folder], check=True)
-            (wheel,) = Path(folder).glob("*.whl")
-            path = Path(zipfile.ZipFile(wheel).extract(_GPU_HASH, folder))
-        spec = importlib.util.spec_from_file_location("sglang_gpu_tensor_hash", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module  # Triton reads a kernel's source through it
-        spec.loader.exec_module(module)
-        function: Callable[[Any], int] = module.gpu_tensor_hash
-        import torch  # noqa: PLC0415  (the source must still be there when Triton first reads it)
+def sglang_gpu_hash(wheel: Path | None) -> Callable[[Any], int]:
+    """Return SGLang's gpu_tensor_hash, from a wheel or from the package registry."""
+    _extract(wheel)
+    import torch  # noqa: PLC0415  (also on machines without it)
 
-        function(torch.zeros(1 << 20, dtype=torch.uint8, device="cuda"))
-        return function
+    function: Callable[[Any], int]
+    function = import_module("sglang.kernels.ops.memory.gpu_tensor_hash").gpu_tensor_hash
+    function(torch.zeros(1 << 20, dtype=torch.uint8, device="cuda"))
+    return function
+
+
+def sglang_ipc(wheel: Path | None) -> ModuleType:
+    """Return SGLang's pool of features behind CUDA IPC handles, for one consumer."""
+    _extract(wheel)
+    # Of the rest of the engine, the pool needs these two functions.
+    parallel = ModuleType("sglang.srt.runtime_context")
+    parallel.get_parallel = None  # type: ignore[attr-defined]  (for several consumers)
+    driver = ModuleType("sglang.srt.utils.cuda_vmm_utils")
+    driver.check_drv = _check  # type: ignore[attr-defined]
+    for module in (parallel, driver, ModuleType("sglang.srt.utils")):
+        sys.modules[module.__name__] = module
+    return import_module("sglang.srt.multimodal.transport.cuda_ipc")
+
+
+@cache
+def _extract(wheel: Path | None) -> None:
+    """Make files of SGLang importable. Without `__init__.py`, they load nothing else of it."""
+    folder = tempfile.mkdtemp(prefix="sglang-")
+    if wheel is None:
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", SGLANG]
+        subprocess.run([*pip, "--dest", folder], check=True)
+        (wheel,) = Path(folder).glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder, _FILES)
+    sys.path.insert(0, folder)
+
+
+def _check(result: tuple[Any, ...], label: str) -> None:
+    if int(result[0]) != 0:
+        raise RuntimeError(f"{label}: {result[0]}")
