@@ -34,13 +34,15 @@ def sglang_gpu_hash(wheel: Path | None) -> Callable[[Any], int]:
 def sglang_ipc(wheel: Path | None) -> ModuleType:
     """Return SGLang's pool of features behind CUDA IPC handles, for one consumer."""
     _extract(wheel)
-    # Of the rest of the engine, the pool needs these two functions.
-    parallel = ModuleType("sglang.srt.runtime_context")
-    parallel.get_parallel = None  # type: ignore[attr-defined]  (for several consumers)
-    driver = ModuleType("sglang.srt.utils.cuda_vmm_utils")
-    driver.check_drv = _check  # type: ignore[attr-defined]
-    for module in (parallel, driver, ModuleType("sglang.srt.utils")):
-        sys.modules[module.__name__] = module
+    # All that the pool needs of the rest of the engine. With one consumer, it asks for no rank.
+    members: dict[str, dict[str, Any]] = {
+        "sglang.srt.runtime_context": {"get_parallel": None},
+        "sglang.srt.utils": {},
+        "sglang.srt.utils.cuda_vmm_utils": {"check_drv": _check},
+    }
+    for name, functions in members.items():
+        sys.modules[name] = ModuleType(name)
+        vars(sys.modules[name]).update(functions)
     return import_module("sglang.srt.multimodal.transport.cuda_ipc")
 
 

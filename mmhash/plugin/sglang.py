@@ -167,7 +167,7 @@ class Plugin:
                 item.pad_value = 0  # SGLang hashes no item that has one
             return items
 
-        def prepare_items(items: list[Any]) -> list[Any]:
+        def prepare_items(items: list[Any]) -> Any:
             for item in _unnamed(items):
                 item.pad_value = None
             self._attempt.run(self._name_on_gpu, items)  # some models split nothing

@@ -62,17 +62,39 @@ def test_a_forged_uuid_in_an_engine_embedded_in_python(
     plugin_site: Path, features: str, is_reused: bool
 ) -> None:
     """Without the guard, the second of two images gets the blocks of the first."""
-    environment = Environment("vllm", "0.32.0")
+    cached = _cached_when_embedded(Environment("vllm", "0.32.0"), plugin_site, features)
+    assert (cached["cached"] > 0) == is_reused
+
+
+@pytest.mark.parametrize(
+    ("features", "names"),
+    [
+        ("guard", set()),
+        ("keys,features", {"forged", "key"}),
+        pytest.param("features", {"forged", "own"}, marks=pytest.mark.slow),
+        pytest.param("", {"forged", "own"}, marks=pytest.mark.slow),
+    ],
+)
+def test_names_of_features_in_an_engine_embedded_in_python(
+    plugin_site: Path, features: str, names: set[str]
+) -> None:
+    """An image is reused under a name: a forged one, the key of its features, or SGLang's hash."""
+    cached = _cached_when_embedded(Environment("sglang", "0.5.23"), plugin_site, features)
+    assert {name for name, tokens in cached.items() if tokens} == names
+
+
+def _cached_when_embedded(environment: Environment, site: Path, features: str) -> dict[str, int]:
+    """Run an engine embedded in Python; return the cached tokens that its program prints."""
     environment.build_or_skip()
-    program = Path(__file__).parent / "stand_ins" / "embedded_vllm.py"
+    program = Path(__file__).parent / "stand_ins" / f"embedded_{environment.engine}.py"
     done = subprocess.run(
         [environment.command("python"), str(program), str(environment.model("qwen2_vl"))],
-        env=variables_of() | {"PYTHONPATH": str(plugin_site), "MMHASH_PLUGIN": features},
+        env=variables_of() | {"PYTHONPATH": str(site), "MMHASH_PLUGIN": features},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         check=False,
         text=True,
     )
-    found = re.search(r"^cached: (\d+)$", done.stdout, re.MULTILINE)
-    assert found is not None, done.stdout[-2000:]
-    assert (int(found[1]) > 0) == is_reused
+    found = re.findall(r"^(cached|forged|key|own): (\d+)$", done.stdout, re.MULTILINE)
+    assert found, done.stdout[-2000:]
+    return {name: int(tokens) for name, tokens in found}
