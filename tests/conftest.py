@@ -36,7 +36,12 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # Files with slow tests run first: a long one at the end would leave the other cores idle.
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    # Live tests run one at a time, and keep the order in which they share engines.
+    slow = {
+        item.path
+        for item in items
+        if item.get_closest_marker("slow") and not item.get_closest_marker("live")
+    }
     items.sort(key=lambda item: item.path not in slow)
     gpu_tests = [item for item in items if item.get_closest_marker("gpu")]
     if gpu_tests and not _has_gpu():
