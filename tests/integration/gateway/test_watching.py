@@ -66,22 +66,27 @@ def test_a_browser_is_shown_the_page_of_the_fleet() -> None:
 
 def test_the_check_connects_to_each_worker(tmp_path: Path) -> None:
     models.write("qwen2_vl", tmp_path / "tiny")
-    with engines(1) as (worker,), Publisher() as publisher:
-        events = f"{worker.url},events={publisher.events},replay={publisher.replay}"
-        model = json.dumps({"tiny": str(tmp_path / "tiny")})
-        for spec, problem in (
-            (f"{events},engine=vllm@0.32.0", ""),
-            (f"{events},engine=vllm@0.28.0,seed=0", ""),  # has no names of blocks without the seed
-            (f"{worker.url},events=tcp://127.0.0.1:1,engine=vllm@0.32.0", "nothing answers at"),
-            ("http://127.0.0.1:1,engine=vllm@0.32.0", "connection refused"),
-        ):
+    model = json.dumps({"tiny": str(tmp_path / "tiny")})
+    with engines(2) as (one, two), Publisher() as publisher:
+        events = f"events={publisher.events},replay={publisher.replay}"
+        good = {
+            f"{one.url},{events},engine=vllm@0.32.0": "",
+            f"{two.url},{events},engine=vllm@0.28.0,seed=0": "",  # no names without the seed
+        }
+        bad = {
+            f"{one.url},events=tcp://127.0.0.1:1,engine=vllm@0.32.0": "nothing answers at",
+            "http://127.0.0.1:1,engine=vllm@0.32.0": "connection refused",
+        }
+        for problems in (good, bad):
+            named = [text for spec in problems for text in ("--worker", spec)]
             done = subprocess.run(
-                [*COMMAND, "--check", "--worker", spec, "--set", f"models={model}"],
+                [*COMMAND, "--check", *named, "--set", f"models={model}"],
                 stdout=subprocess.PIPE,
                 text=True,
                 check=False,
             )
-            _, checked, *problems = done.stdout.splitlines()
-            assert checked.startswith(f"worker {spec.partition(',')[0]}: vllm@0.")
-            assert problem in "; ".join(problems)
-            assert done.returncode == bool(problem) == bool(problems)
+            print(done.stdout)
+            assert done.returncode == (problems is bad)
+            for spec, problem in problems.items():
+                assert f"worker {spec.partition(',')[0]}: vllm@0." in done.stdout
+                assert problem in done.stdout

@@ -27,6 +27,9 @@ from tests.support.gateway import EngineProcess, engines, replace
 from tests.support.service import TIMEOUT_S, count
 from tests.support.waiting import wait_until
 
+# Most tests start a picker and an Envoy of their own.
+pytestmark = pytest.mark.slow
+
 PATH = "/v1/chat/completions"
 DESTINATION = "x-gateway-destination-endpoint"
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -239,7 +242,6 @@ def test_random_streams_leave_nothing_behind(
 # All at once.
 
 
-@pytest.mark.slow
 def test_no_request_is_lost_while_pickers_are_killed_and_workers_replaced(tmp_path: Path) -> None:
     file = tmp_path / "workers"
     with ExitStack() as stack:

@@ -1,4 +1,7 @@
-"""The rules of the endpoint picker protocol, each with a real Envoy (the table in docs/envoy.md)."""
+"""The rules of the endpoint picker protocol, each with a real Envoy (the table in docs/envoy.md).
+
+Tests that start a picker or an Envoy of their own are slow.
+"""
 
 import base64
 import io
@@ -74,6 +77,7 @@ def test_an_image_goes_to_the_worker_that_was_sent_it(client: httpx.Client) -> N
     assert len(workers) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 def test_a_request_without_a_body_passes(client: httpx.Client, method: str) -> None:
     seen = client.request(method, "/v1/files/a?b=c").json()
@@ -118,6 +122,7 @@ def test_hashes_of_callers_and_peers_do_not_pass(client: httpx.Client) -> None:
     assert not header(seen, "x-mmhash-tenant-tag")
 
 
+@pytest.mark.slow
 def test_trailers_end_a_streamed_body(
     configuration: Configuration, tmp_path: Path, picker: Picker
 ) -> None:
@@ -137,6 +142,7 @@ def test_trailers_end_a_streamed_body(
     assert b"uuid" in received
 
 
+@pytest.mark.slow
 def test_headers_alone_are_answered_by_load(
     configuration: Configuration, tmp_path: Path, endpoints: list[str]
 ) -> None:
@@ -165,6 +171,7 @@ def test_a_stream_passes_and_counts_for_its_worker_until_it_ends(
 # The subset.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [",".join, list], ids=["text", "list"])
 def test_a_subset_limits_the_workers(
     configuration: Configuration, tmp_path: Path, endpoints: list[str], form: Any
@@ -176,6 +183,7 @@ def test_a_subset_limits_the_workers(
     assert {header(one, DESTINATION)[0] for one in seen} == {endpoints[1]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subset", ["", ["10.9.9.9:80"], 7, [1]])
 def test_a_subset_that_is_empty_or_matches_nothing_is_answered_with_503(
     configuration: Configuration, tmp_path: Path, subset: Any
@@ -190,6 +198,7 @@ def test_a_subset_that_is_empty_or_matches_nothing_is_answered_with_503(
 # Refusals.
 
 
+@pytest.mark.slow
 def test_without_a_healthy_worker_the_answer_is_503(tmp_path: Path, endpoints: list[str]) -> None:
     with (
         picker_for(["http://127.0.0.1:9"]) as picker,
@@ -202,6 +211,7 @@ def test_without_a_healthy_worker_the_answer_is_503(tmp_path: Path, endpoints: l
     assert answer.json()["error"]["code"] == "no-workers"
 
 
+@pytest.mark.slow
 def test_more_bytes_than_the_picker_may_hold_are_shed_with_429(
     tmp_path: Path, fleet: list[EngineProcess], endpoints: list[str]
 ) -> None:
@@ -235,6 +245,7 @@ def test_headers_that_the_gateway_refuses_are_refused(
     assert client.post(PATH, json=CHAT, headers=headers).status_code == status
 
 
+@pytest.mark.slow
 def test_keys_of_clients_and_of_workers(
     tmp_path: Path, fleet: list[EngineProcess], endpoints: list[str]
 ) -> None:
@@ -256,6 +267,7 @@ def test_keys_of_clients_and_of_workers(
         assert header(seen, "authorization") == ["Bearer engine"]
 
 
+@pytest.mark.slow
 def test_a_retry_goes_to_a_worker_of_the_same_engine(
     tmp_path: Path, fleet: list[EngineProcess], endpoints: list[str]
 ) -> None:
@@ -273,6 +285,7 @@ def test_a_retry_goes_to_a_worker_of_the_same_engine(
 # Conformance tests.
 
 
+@pytest.mark.slow
 def test_the_header_of_conformance_tests_chooses_if_the_setting_allows_it(
     tmp_path: Path, fleet: list[EngineProcess], endpoints: list[str], client: httpx.Client
 ) -> None:
@@ -310,6 +323,7 @@ def test_health_by_grpc(fleet: list[EngineProcess], worker: str, statuses: dict[
         assert picker.http.get("/ready").status_code == (200 if worker == "w0" else 503)
 
 
+@pytest.mark.slow
 def test_tls(tmp_path: Path, fleet: list[EngineProcess], endpoints: list[str]) -> None:
     authority = trustme.CA()
     certificate = authority.issue_cert("127.0.0.1")
@@ -334,6 +348,7 @@ def test_tls(tmp_path: Path, fleet: list[EngineProcess], endpoints: list[str]) -
             assert client.post(PATH, json=CHAT).json()["worker"] == "w1"
 
 
+@pytest.mark.slow
 def test_processes_share_a_port(
     tmp_path: Path, fleet: list[EngineProcess], endpoints: list[str]
 ) -> None:

@@ -15,8 +15,11 @@ from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.http.app import create_app
 from mmhash_service.settings import ModelSource, Settings
 from tests.support import in_process, processed_models
-from tests.support.processed_models import HANGING, HUNGRY, KILLED, NEGATIVE
+from tests.support.processed_models import HANGING, HUNGRY, KILLED
 from tests.support.service import count
+
+# Three processors, each in a process that imports transformers.
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -91,11 +94,7 @@ def test_a_clip_at_another_rate_is_a_problem(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize(
     ("width", "problem"),
-    [
-        (KILLED, "processor-unavailable"),
-        (NEGATIVE, "processor-unavailable"),
-        (HUNGRY, "unplannable-prompt"),
-    ],
+    [(KILLED, "processor-unavailable"), (HUNGRY, "unplannable-prompt")],
 )
 def test_a_processor_that_fails_is_a_problem_of_one_request(
     client: httpx.Client, width: int, problem: str

@@ -16,6 +16,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     return Model.load(processed_models.write_paddleocr(tmp_path_factory.mktemp("paddle")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("engine", "release", "reason"),
     [("sglang", "0.5.23", "nobody has checked"), ("vllm", "0.31.0", "0.32 and newer")],
@@ -35,6 +36,7 @@ def test_the_operator_may_plan_for_any_engine(model: Model, tmp_path: Path) -> N
     assert expansion == model.family("vllm", "0.32.0").expand("image", size, {})
 
 
+@pytest.mark.slow
 def test_options_and_modalities_that_are_not_checked_are_refused(model: Model) -> None:
     family = model.family("vllm", "0.32.0")
     with pytest.raises(InputValueError, match="min_pixels"):

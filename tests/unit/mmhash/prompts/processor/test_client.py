@@ -1,4 +1,7 @@
-"""A model's own processor, asked in a real helper process."""
+"""A model's own processor, asked in a real helper process.
+
+A helper takes seconds to start, so the fast tests share one.
+"""
 
 import os
 import signal
@@ -99,6 +102,7 @@ def test_a_helper_that_ended_is_started_again(hostile: ModelProcessor) -> None:
     pytest.fail("the helper is not started again")
 
 
+@pytest.mark.slow
 def test_a_program_in_the_directory_is_not_run_unless_the_operator_says_so(tmp_path: Path) -> None:
     folder = processed_models.write_hostile(tmp_path)
     with pytest.raises(UnknownModelError, match="custom code"):
@@ -111,6 +115,7 @@ def test_a_model_type_that_is_not_checked_has_no_plan(tmp_path: Path) -> None:
         Model.load(folder, trust_remote_code=True)
 
 
+@pytest.mark.slow
 def test_an_answer_is_the_expansion_of_the_item(paddle: Model) -> None:
     processor = paddle.files.model_processor
     assert processor is not None
