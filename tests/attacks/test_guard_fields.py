@@ -28,10 +28,9 @@ def through(
     """The status, and the body and headers that the engine behind the guard receives."""
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     pairs = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
-    status, seen, received = through_guard(
-        raw, pairs, engine=engine, secrets=[SECRET.hex()], **settings
-    )
-    return status, seen, {name.decode(): value.decode() for name, value in received}
+    seen = through_guard(raw, pairs, engine=engine, secrets=[SECRET.hex()], **settings)
+    received = {name.decode(): value.decode() for name, value in seen.headers}
+    return seen.status, seen.body, received
 
 
 def tagged(request: dict[str, Any], engine: str) -> dict[str, Any]:
@@ -77,7 +76,7 @@ def test_features_of_a_caller_have_no_hash_of_their_own(
         {"messages": [{"content": [{"image_url": FEATURES | {"format": "processor_output"}}]}]},
     ],
 )
-def test_wherever_the_features_are(request_: Any) -> None:
+def test_features_lose_their_hash_wherever_they_are(request_: Any) -> None:
     status, seen, _ = through(json.dumps(request_).replace("Infinity", "1e400").encode())
     assert status == 200
     for name in ("hash", "pad_value", "identity"):
@@ -102,7 +101,7 @@ def test_a_hash_of_features_may_be_a_tagged_one_as_a_number() -> None:
         assert seen["image_data"] == [{"format": "processor_output"}]
 
 
-def test_such_a_name_elsewhere_is_no_hash() -> None:
+def test_the_same_name_elsewhere_is_no_hash() -> None:
     for request in (
         {"metadata": {"hash": "of a commit", "identity": "me"}, "text": "a"},
         {"tools": [{"parameters": {"properties": {"hash": {"type": "string"}, "lora_id": {}}}}]},
@@ -229,7 +228,7 @@ def test_an_object_as_uuid_is_a_text_to_an_engine() -> None:
 
 
 @pytest.mark.parametrize("name", ["cache_salt", "extra_key", "lora_path", "request_id"])
-def test_what_only_chooses_a_namespace_passes(name: str) -> None:
+def test_a_field_that_only_chooses_a_namespace_passes(name: str) -> None:
     status, seen, _ = through({name: "x", "text": "a"}, on_untagged="refuse")
     assert (status, json.loads(seen)) == (200, {name: "x", "text": "a"})
 

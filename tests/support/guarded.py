@@ -1,6 +1,7 @@
 """The guard in front of an engine that notes what it receives, without a server."""
 
 import asyncio
+import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -15,11 +16,42 @@ class Forwarded(NamedTuple):
     status: int
     body: bytes
     headers: list[Header]
+    answer: bytes
+
+    @property
+    def request(self) -> Any:
+        """The JSON that the engine received."""
+        assert self.status == 200, self.answer
+        return json.loads(self.body)
+
+    @property
+    def problem(self) -> str:
+        """The name of the problem by which the guard refused the request."""
+        assert not self.headers, "the request reached the engine"
+        problem = json.loads(self.answer)
+        assert problem["status"] == self.status
+        return str(problem["type"]).removeprefix("urn:mmhash:problem:")
+
+    @property
+    def reason(self) -> str:
+        """What the guard says of a request that it refused."""
+        return str(json.loads(self.answer)["reason"])
 
 
-def through_guard(body: bytes, headers: Iterable[Header] = (), **settings: Any) -> Forwarded:
-    """Send a request through a guard with these settings."""
-    pieces: list[bytes] = []
+def through_guard(
+    body: bytes | list[bytes],
+    headers: Iterable[Header] = (),
+    *,
+    method: str = "POST",
+    **settings: Any,
+) -> Forwarded:
+    """Send a request, whole or in pieces, through a guard with these settings."""
+    pieces = body if isinstance(body, list) else [body]
+    waiting = [
+        {"type": "http.request", "body": piece, "more_body": number < len(pieces)}
+        for number, piece in enumerate(pieces, 1)
+    ]
+    read: list[bytes] = []
     received: list[Header] = []
     sent: list[dict[str, Any]] = []
 
@@ -28,16 +60,17 @@ def through_guard(body: bytes, headers: Iterable[Header] = (), **settings: Any) 
         more = True
         while more:
             message = await receive()
-            pieces.append(message["body"])
+            read.append(message["body"])
             more = message["more_body"]
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
     async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": body, "more_body": False}
+        return waiting.pop(0) if waiting else {"type": "http.disconnect"}
 
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": "POST", "path": "/", "headers": list(headers)}
+    scope = {"type": "http", "method": method, "path": "/", "headers": list(headers)}
     asyncio.run(Guard(engine, **settings)(scope, receive, send))
-    return Forwarded(sent[0]["status"], b"".join(pieces), received)
+    answer = b"".join(message.get("body", b"") for message in sent)
+    return Forwarded(sent[0]["status"], b"".join(read), received, answer)
