@@ -140,20 +140,6 @@ def test_true_is_no_number_in_a_file(
     assert "must be a number, not true or false" in str(done.exception)
 
 
-def test_check_tries_each_worker(tmp_path: Path) -> None:
-    workers = tmp_path / "workers"
-    workers.write_text("http://127.0.0.1:1\n# the other\nhttp://127.0.0.1:2,engine=vllm@0.32.0\n")
-    arguments = ["gateway", "--check", "--worker-file", str(workers)]
-    done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 1
-    first, *others = done.stdout.splitlines()
-    assert first == "settings: ok; models: none; memo: memory"
-    assert [line.partition(",")[0] for line in others if line.startswith("worker")] == [
-        "worker http://127.0.0.1:1: unknown engine",
-        "worker http://127.0.0.1:2: vllm@0.32.0",
-    ]
-
-
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
