@@ -62,5 +62,5 @@ FIELDS = np.zeros((3, 4), [("O", "u1"), ("P", "f4"), ("Zf", "c8")])
      memoryview(FIELDS), memoryview(FIELDS[:, ::2]), memoryview(np.ones((2, 2), "f2").T)],
     ids=lambda item: type(item).__name__,
 )  # fmt: skip
-def test_what_holds_no_address_is_its_bytes(item: Any) -> None:
+def test_a_container_without_addresses_is_hashed_as_bytes(item: Any) -> None:
     assert mmhash.key(item) == mmhash.key(memoryview(item).tobytes())

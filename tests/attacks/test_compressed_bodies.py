@@ -21,7 +21,7 @@ CODINGS = ["gzip", "deflate", "br", "zstd", "x-gzip", "gzip, gzip", "Identity, g
         *((path, "gzip") for path in ("/annotate?engine=vllm", "/pad", "/blocks")),
     ],
 )
-def test_it_is_refused(server: Any, path: str, coding: str) -> None:
+def test_a_compressed_body_is_refused(server: Any, path: str, coding: str) -> None:
     kind = "application/octet-stream" if path == "/hash" else "application/json"
     headers = {"content-type": kind, "content-encoding": coding}
     # Plain JSON: a gateway that obeys the header would read another request.

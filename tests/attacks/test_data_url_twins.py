@@ -71,7 +71,7 @@ def test_a_text_with_two_meanings_gets_no_hash(
 
 
 @pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
-def test_no_plan_names_it(part: dict[str, Any]) -> None:
+def test_a_text_with_two_meanings_has_no_plan(part: dict[str, Any]) -> None:
     assert read_for(document(chat(part)), *find("vllm@0.28.0")).unclear
 
 

@@ -44,7 +44,9 @@ def request(path: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
 
 
 @pytest.mark.parametrize(("name", "first", "second"), CASES)
-def test_it_is_refused(server: Any, name: bytes, first: bytes, second: bytes) -> None:
+def test_a_repeated_header_is_refused(
+    server: Any, name: bytes, first: bytes, second: bytes
+) -> None:
     # In another case, and with a header between them.
     headers = [(name, first), (b"X-Other", b"1"), (name.upper(), second)]
     answer = server.send_raw(request(b"/hash", headers))
@@ -69,7 +71,7 @@ def through(body: bytes, *headers: tuple[bytes, bytes]) -> tuple[int, bytes]:
 
 @pytest.mark.parametrize("name", VALUES)
 @pytest.mark.parametrize("packed", [True, False])
-def test_the_guard_passes_none_on(name: bytes, packed: bool) -> None:
+def test_the_guard_forwards_no_repeated_header(name: bytes, packed: bool) -> None:
     body = json.dumps({"uuid": FORGED}).encode()
     if packed:
         body = gzip.compress(body)
@@ -80,7 +82,7 @@ def test_the_guard_passes_none_on(name: bytes, packed: bool) -> None:
 
 
 @pytest.mark.parametrize("coding", [b"gzip", b"gzip, chunked", b"chunked, chunked", b"x-chunked"])
-def test_the_guard_passes_no_other_transfer_encoding_on(coding: bytes) -> None:
+def test_the_guard_forwards_no_other_transfer_encoding(coding: bytes) -> None:
     body = gzip.compress(json.dumps({"uuid": FORGED}).encode())
     assert through(body, (b"transfer-encoding", coding)) == (415, b"")
 

@@ -49,7 +49,7 @@ PIECE = b"a" * (64 << 10)
         "chunk's extension",
     ],
 )
-def test_it_is_cut_off(server: Any, begin: bytes, piece: bytes) -> None:
+def test_an_endless_head_is_cut_off(server: Any, begin: bytes, piece: bytes) -> None:
     before = server.memory()
     with server.connect() as connection:
         connection.sendall(begin)

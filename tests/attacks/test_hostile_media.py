@@ -87,7 +87,7 @@ PLAYLISTS = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_it_is_refused_or_has_the_frames_that_it_has(name: str) -> None:
+def test_a_damaged_file_is_refused_or_decoded(name: str) -> None:
     before = peak_memory()
     with suppress(mmhash.MMHashError):
         assert len(mmhash.video(BOMBS[name](), count=4).recipe.indices) == 4

@@ -177,13 +177,13 @@ def names(bombs: Iterable[str]) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", names(BOMBS))
-def test_it_is_refused(default: Any, name: str) -> None:
+def test_an_image_bomb_is_refused(default: Any, name: str) -> None:
     kind, body = BOMBS[name]
     assert refusal_of(default.hash(body, f"image/{kind}", of="pixels")) in REFUSALS
 
 
 @pytest.mark.parametrize("name", names(HEAVY))
-def test_it_ends_in_time(default: Any, name: str) -> None:
+def test_a_heavy_image_ends_in_time(default: Any, name: str) -> None:
     kind, body = HEAVY[name]
     answer = default.hash(body, f"image/{kind}", of="pixels")
     assert answer.status_code == 200 or name_of(answer) in REFUSALS | {"too-slow"}

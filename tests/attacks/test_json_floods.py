@@ -24,7 +24,7 @@ INVALID = {
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("name", INVALID)
-def test_such_json_is_refused(server: Any, call: str, name: str) -> None:
+def test_deep_or_crowded_json_is_refused(server: Any, call: str, name: str) -> None:
     answer = server.client.post(call, content=INVALID[name], headers=JSON)
     assert refusal_of(answer) in {"invalid-json", "body-too-large"}
 

@@ -13,7 +13,7 @@ TELLING = re.compile(
 )
 
 
-def test_no_answer_tells_more_than_the_fixed_text(server: Any) -> None:
+def test_a_problem_shows_only_its_fixed_text(server: Any) -> None:
     answers = [
         server.hash(b"\x89PNG\r\n\x1a\n" + bytes(40), "image/png", of="pixels"),
         server.hash(b"GIF89a", "image/gif", of="pixels"),
@@ -35,7 +35,7 @@ def test_no_answer_tells_more_than_the_fixed_text(server: Any) -> None:
         assert not TELLING.search(str(answer.headers))
 
 
-def test_what_is_no_http_is_told_no_more(server: Any) -> None:
+def test_a_request_that_is_no_http_gets_a_fixed_text(server: Any) -> None:
     answer = server.send_raw(b"\0\1\2\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert not TELLING.search(answer.decode())

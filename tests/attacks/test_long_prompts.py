@@ -82,7 +82,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_longer_is_refused(planning: Any, name: str) -> None:
+def test_a_longer_prompt_is_refused(planning: Any, name: str) -> None:
     problem, body = REFUSED[name]
     answer = planning.client.post(PLAN, json=body, timeout=300)
     assert refusal_of(answer) == problem

@@ -39,11 +39,11 @@ def bomb(tmp_path: Path) -> Any:
         ("application/octet-stream", {"dtype": "float16", "shape": "1"}, "invalid-tensor"),
     ],
 )
-def test_it_is_refused(
+def test_a_pickle_is_refused(
     server: Any, bomb: bytes, content_type: str, query: Any, problem: str
 ) -> None:
     assert refusal_of(server.hash(bomb, content_type, **query)) == problem
 
 
-def test_as_bytes_it_is_bytes(server: Any, bomb: bytes) -> None:
+def test_a_pickle_sent_as_bytes_is_hashed_as_bytes(server: Any, bomb: bytes) -> None:
     assert items_of(server.hash(bomb))[0]["key"] == mmhash.key(bomb).hex()

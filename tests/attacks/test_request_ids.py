@@ -26,7 +26,7 @@ import pytest
         b"a" * 60_000,
     ],
 )
-def test_what_is_no_plain_word_is_not_taken(server: Any, value: bytes) -> None:
+def test_an_id_that_is_no_plain_word_is_ignored(server: Any, value: bytes) -> None:
     answer = server.client.get("/version", headers=[(b"x-request-id", value)])
     assert answer.status_code == 200
     assert re.fullmatch("[0-9a-f]{16}", answer.headers["x-request-id"])

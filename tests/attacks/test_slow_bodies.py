@@ -39,7 +39,7 @@ def test_a_body_behind_its_answer_is_not_waited_for(impatient: Any, request_: by
         flood(connection, b"0001\r\ny\r\n", count=30_000, pause_s=0.01)
 
 
-def test_what_comes_behind_a_refusal_is_not_kept(server: Any) -> None:
+def test_bytes_after_a_refusal_are_not_kept(server: Any) -> None:
     before = server.memory()
     with server.connect() as connection:
         connection.sendall(HEAD % (KINDS[0], b"Content-Length: 99999999"))

@@ -52,7 +52,7 @@ def test_a_client_that_had_a_response_is_disconnected(impatient: Any) -> None:
         end_of(connection)
 
 
-def test_three_hundred_of_them_delay_nobody(impatient: Any) -> None:
+def test_three_hundred_slow_clients_delay_nobody(impatient: Any) -> None:
     connections = [impatient.connect() for _ in range(300)]
     for connection in connections:
         connection.sendall(b"POST /hash HTTP/1.1\r\nX: ")

@@ -61,7 +61,9 @@ def statuses(answer: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_it_is_refused_and_nothing_behind_it_is_answered(server: Any, name: str) -> None:
+def test_an_ambiguous_request_is_refused_and_nothing_after_it_is_answered(
+    server: Any, name: str
+) -> None:
     answer = server.send_raw(HEAD + REFUSED[name] + HIDDEN)
     # A call may have begun before its body turned out to be none: its client has gone.
     assert statuses(answer) == [b"400"], answer
@@ -80,12 +82,12 @@ def test_it_is_refused_and_nothing_behind_it_is_answered(server: Any, name: str)
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     ],
 )
-def test_a_line_that_is_none_is_refused(server: Any, line: bytes) -> None:
+def test_a_malformed_request_line_is_refused(server: Any, line: bytes) -> None:
     answer = server.send_raw(line + b"Host: test\r\nContent-Length: 0\r\n\r\n" + HIDDEN)
     assert statuses(answer) == [b"400"]
 
 
-def test_what_follows_a_body_is_the_next_request_and_no_more(server: Any) -> None:
+def test_a_body_ends_where_its_length_says(server: Any) -> None:
     # The hidden request is content: as long as the length says, it is hashed and not answered.
     length = b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(HIDDEN)
     answer = server.send_raw(HEAD + length + HIDDEN)
@@ -106,7 +108,7 @@ def test_chunks_belong_to_http_1_1(server: Any, version: bytes) -> None:
 
 
 @pytest.mark.parametrize("value", [b"Chunked", b"CHUNKED", b"  chunked ", b"\tchunked"])
-def test_chunks_are_undone(server: Any, value: bytes) -> None:
+def test_a_chunked_body_is_decoded(server: Any, value: bytes) -> None:
     lines = b"Connection: close\r\nTransfer-Encoding:" + value
     answer = server.send_raw(HEAD + lines + b"\r\n\r\n3\r\nabc\r\n0\r\n\r\n")
     assert statuses(answer) == [b"200"]

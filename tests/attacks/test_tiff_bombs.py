@@ -61,7 +61,7 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_what_no_pixel_needs_is_not_followed(server: Any, name: str) -> None:
+def test_data_that_no_pixel_needs_is_not_read(server: Any, name: str) -> None:
     frames, body = HARMLESS[name]
     (item,) = items_of(server.hash(body, "image/tiff", of="pixels"))
     assert item["shape"] == [frames]
@@ -69,7 +69,7 @@ def test_what_no_pixel_needs_is_not_followed(server: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_is_refused(server: Any, name: str) -> None:
+def test_a_tiff_bomb_is_refused(server: Any, name: str) -> None:
     before = server.memory()
     answer = server.hash(CASES[name], "image/tiff", of="pixels")
     assert refusal_of(answer) in {"media-too-large", "damaged-media"}

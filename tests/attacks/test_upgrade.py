@@ -78,7 +78,7 @@ def test_the_key_is_of_the_whole_body(server: Any, upgrade: str, framing: str) -
 
 
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
-def test_it_does_not_matter_how_the_request_is_cut(server: Any, version: bytes) -> None:
+def test_the_request_may_arrive_in_any_pieces(server: Any, version: bytes) -> None:
     upgrade = b"Upgrade: h2c\r\nConnection: close, Upgrade\r\n"
     request = LINE.replace(b"1.1", version) + upgrade + TYPE + FRAMED["a length"]
     for step in (1, 7, len(request) - len(HIDDEN), len(request) - 1):

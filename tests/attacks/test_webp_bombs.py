@@ -52,7 +52,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_is_refused(server: Any, name: str) -> None:
+def test_a_webp_bomb_is_refused(server: Any, name: str) -> None:
     before = server.memory()
     answer = server.hash(CASES[name], "image/webp", of="pixels")
     assert refusal_of(answer) in {"media-too-large", "damaged-media"}

@@ -161,7 +161,7 @@ def test_the_keyboard_is_enough(page: Page) -> None:
     expect(chooser(page)).to_be_focused()
 
 
-def test_of_what_is_refused_the_page_says_why(page: Page) -> None:
+def test_the_page_says_why_a_file_is_refused(page: Page) -> None:
     file = {"name": "note.txt", "mimeType": "text/plain", "buffer": b"no image"}
     chooser(page).set_input_files([file])
     choose(page, broken_png=HALF, photo_png=PHOTO)
@@ -174,7 +174,7 @@ def test_of_what_is_refused_the_page_says_why(page: Page) -> None:
     assert values(good)["key of the pixels"] == mmhash.key(picture()).hex()
 
 
-def test_a_service_that_does_not_answer_is_said_to_be_gone(page: Page) -> None:
+def test_the_page_says_that_the_service_does_not_answer(page: Page) -> None:
     page.context.set_offline(True)
     try:
         choose(page, photo_png=PHOTO)
@@ -207,7 +207,7 @@ def test_a_file_s_name_is_text_and_nothing_foreign_runs(page: Page, complaints: 
     complaints.clear()
 
 
-def test_where_keys_are_on_the_page_asks_for_one_and_keeps_it_for_the_tab(
+def test_the_page_asks_for_an_api_key_and_keeps_it_for_the_tab(
     tab: Page, context: BrowserContext
 ) -> None:
     digests = json.dumps([blake3(API_KEY.encode()).hexdigest()])

@@ -14,7 +14,7 @@ CASES = sorted(path.relative_to(CORPUS).as_posix() for path in CORPUS.rglob("*")
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_was_found_once_is_not_found_again(case: str) -> None:
+def test_past_findings_stay_fixed(case: str) -> None:
     from tests.fuzz.targets import run
 
     run(case.partition("/")[0], (CORPUS / case).read_bytes())

@@ -43,7 +43,7 @@ def accepts_requests(url: str) -> bool:
     return httpx.post(f"{url}/hash", content=b"abc", headers=headers, timeout=60).is_success
 
 
-def test_what_has_begun_is_finished_after_sigterm(service: Service) -> None:
+def test_a_request_that_has_begun_is_finished_after_sigterm(service: Service) -> None:
     with service.begin_request() as connection:
         service.process.send_signal(signal.SIGTERM)
         service.log.wait_for("draining")

@@ -38,7 +38,7 @@ def test_any_text_comes_back_as_it_was(connect: Any, url: str) -> None:
             assert client.annotate(asked, engine="vllm") == (asked, [])
 
 
-def test_what_no_text_can_hold_is_refused(connect: Any, url: str) -> None:
+def test_a_lone_surrogate_is_refused(connect: Any, url: str) -> None:
     with connect(url) as client, pytest.raises(mmhash.InputValueError, match="JSON"):
         client.annotate({"messages": [{"content": "half a pair: \ud834"}]}, engine="vllm")
 

@@ -144,7 +144,7 @@ def test_a_service_with_other_shared_memory_is_sent_the_bytes_from_then_on(
     assert received(local) - sent >= 3 * NOISE.nbytes
 
 
-def test_without_room_it_is_sent(
+def test_an_item_without_room_in_shared_memory_is_sent(
     connect: Any, local: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared, "POOL_BYTES", 1 << 46)

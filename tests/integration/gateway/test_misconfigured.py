@@ -91,7 +91,7 @@ def vllm(fault: str) -> Iterator[Misconfigured]:
         yield Misconfigured(fault, server, publisher)
 
 
-def test_each_is_named_in_the_log_the_states_and_the_metrics(tmp_path: Path) -> None:
+def test_each_misconfigured_worker_is_named_in_log_states_and_metrics(tmp_path: Path) -> None:
     models.write("qwen2_vl", tmp_path / "tiny")
     model = Model.load(tmp_path / "tiny")
     with ExitStack() as stack:

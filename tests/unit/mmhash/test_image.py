@@ -86,7 +86,7 @@ def test_a_truncated_image_is_refused(kind: str) -> None:
         mmhash.key(truncated)
 
 
-def test_a_gif_that_grows_has_one_content() -> None:
+def test_a_gif_whose_frames_grow_has_one_key() -> None:
     """Pillow keeps the larger size when it goes back to the first frame."""
     small, large = Image.new("RGB", (4, 4), "red"), Image.new("RGB", (9, 7), "blue")
     growing = encoded([small, large], "GIF")

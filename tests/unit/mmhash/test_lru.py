@@ -13,7 +13,7 @@ STEPS = st.lists(st.tuples(NAMES, st.none() | st.binary(max_size=600)), max_size
 
 
 @given(st.integers(0, 4000), STEPS)
-def test_it_is_a_dict_that_forgets_the_longest_unused(
+def test_the_least_recently_used_entry_is_evicted(
     bound: int, steps: list[tuple[bytes, bytes | None]]
 ) -> None:
     memory: LruCache[bytes, bytes] = LruCache(

@@ -61,7 +61,7 @@ def test_an_item_of_no_rows() -> None:
      ({"grids": [[1, 8], [1, 3, 4]]}, "2 or 3"), ({"counts": [8, 12], "dim": 2}, "dim 2"),
      ({"counts": [8, 12], "dim": -3}, "dim -3")],
 )  # fmt: skip
-def test_what_does_not_fit(options: dict[str, object], words: str) -> None:
+def test_bounds_that_do_not_fit_are_refused(options: dict[str, object], words: str) -> None:
     with pytest.raises(InputValueError, match=words):
         mmhash.split(ROWS, **options)  # type: ignore[arg-type]
 
@@ -73,7 +73,7 @@ def test_what_does_not_fit(options: dict[str, object], words: str) -> None:
      (ROWS, {"grids": [[4.0, 5.0]]}), (ROWS, {"grids": 20}), (ROWS, {"grids": [20]}),
      ([1, 2], {"counts": 2}), (b"ab", {"counts": 2}), (None, {"counts": 2})],
 )  # fmt: skip
-def test_what_is_no_bundle(feature: object, options: dict[str, object]) -> None:
+def test_arguments_of_other_types_are_refused(feature: object, options: dict[str, object]) -> None:
     with pytest.raises(InputTypeError):
         mmhash.split(feature, **options)  # type: ignore[arg-type]
 

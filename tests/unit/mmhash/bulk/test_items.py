@@ -51,7 +51,7 @@ def test_files_of_all_sizes(
     assert hash_values(scalars, options) == expected
 
 
-def test_what_cannot_be_hashed_says_why_and_the_others_go_on(tmp_path: Path) -> None:
+def test_an_item_that_cannot_be_hashed_has_an_error_in_its_row(tmp_path: Path) -> None:
     good, fifo = tmp_path / "good", tmp_path / "fifo"
     good.write_bytes(b"foo")
     os.mkfifo(fifo)  # to open it for reading would wait for a writer

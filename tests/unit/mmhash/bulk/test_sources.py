@@ -45,7 +45,7 @@ def test_a_folder_is_its_regular_files_sorted(folder: Path) -> None:
     ]
 
 
-def test_a_folder_that_cannot_be_read_stands_there(
+def test_an_unreadable_folder_is_a_row_with_an_error(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scandir = os.scandir
@@ -109,7 +109,7 @@ def test_parquet_of_paths_is_as_a_list(folder: Path) -> None:
     assert [row[-1] is None for row in rows] == [True, True, False]
 
 
-def test_what_is_no_source_is_refused_by_name(tmp_path: Path) -> None:
+def test_an_unusable_source_is_refused_by_name(tmp_path: Path) -> None:
     file = tmp_path / "file"
     pq.write_table(pa.table({"id": [1], "data": [b""], "name": [""]}), file)
     for column in (None, "id", "nothing"):
@@ -126,7 +126,9 @@ def test_what_is_no_source_is_refused_by_name(tmp_path: Path) -> None:
         read_source(str(file), "data")
 
 
-def test_what_changes_has_another_identity(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_source_has_another_identity(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sources, "SHARD_ITEMS", 2)
     file = folder / "b"
 

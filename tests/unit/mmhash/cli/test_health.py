@@ -51,7 +51,7 @@ def test_the_exit_status_says_whether_it_answers(url: str) -> None:
     assert (unready.exit_code, unready.stdout) == (1, f"{url}: 503 Service Unavailable\n")
 
 
-def test_where_nobody_listens_is_no_answer(tmp_path: Path) -> None:
+def test_a_port_without_a_server_is_an_error(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         here = f"http://127.0.0.1:{free.getsockname()[1]}"

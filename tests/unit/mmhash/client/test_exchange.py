@@ -44,14 +44,14 @@ def busy(retry_after: str) -> Answer:
     return 429, PROBLEM | {"Retry-After": retry_after}, json.dumps(BUSY).encode()
 
 
-def test_a_tag_is_asked_for_and_told_and_what_the_memo_knew(connect: Any) -> None:
+def test_an_item_has_its_tag_and_says_whether_the_memo_had_it(connect: Any) -> None:
     with ScriptedServer(good(memo="hit", tag="t")) as server, connect(server.url) as client:
         (item,) = client.hash(CONTENT, engines="vllm", sign=True)
     assert (item.memo, item.tag) == ("hit", "t")
     assert server.paths == ["/hash?algorithm=blake3&engines=vllm&sign=1"]
 
 
-def test_what_is_busy_is_asked_again_after_as_long_as_it_says(connect: Any) -> None:
+def test_a_busy_service_is_retried_after_its_retry_after(connect: Any) -> None:
     with ScriptedServer(busy("1"), busy("0"), good()) as server, connect(server.url) as client:
         start = time.monotonic()
         (item,) = client.hash(CONTENT)
@@ -61,21 +61,19 @@ def test_what_is_busy_is_asked_again_after_as_long_as_it_says(connect: Any) -> N
 
 
 @pytest.mark.parametrize("retry_after", ["", "soon", "-1", "²", "Sat, 28 Nov 2026 05:00:00 GMT"])
-def test_who_says_no_good_time_is_asked_again_a_little_later(
-    connect: Any, retry_after: str
-) -> None:
+def test_a_useless_retry_after_is_replaced_by_a_short_wait(connect: Any, retry_after: str) -> None:
     with ScriptedServer(busy(retry_after), good()) as server, connect(server.url) as client:
         assert client.hash(CONTENT)[0].key == mmhash.key(CONTENT)
     assert len(server.bodies) == 2
 
 
-def test_a_connection_that_is_cut_is_made_again(connect: Any) -> None:
+def test_a_lost_connection_is_made_again(connect: Any) -> None:
     with ScriptedServer(None, good()) as server, connect(server.url) as client:
         assert client.hash(CONTENT)[0].key == mmhash.key(CONTENT)
     assert server.bodies == [CONTENT] * 2
 
 
-def test_it_is_asked_so_often_and_no_more(connect: Any) -> None:
+def test_the_number_of_retries_is_bounded(connect: Any) -> None:
     with (
         ScriptedServer(busy("0")) as server,
         connect(server.url, retries=2) as client,
@@ -88,7 +86,7 @@ def test_it_is_asked_so_often_and_no_more(connect: Any) -> None:
     assert error.detail == BUSY["detail"]
 
 
-def test_nobody_waits_longer_than_he_said(connect: Any) -> None:
+def test_no_call_waits_longer_than_its_timeout(connect: Any) -> None:
     with (
         ScriptedServer(busy("3600"), good()) as server,
         connect(server.url, timeout_s=60) as client,
@@ -100,7 +98,7 @@ def test_nobody_waits_longer_than_he_said(connect: Any) -> None:
 
 
 @pytest.mark.parametrize("status", [301, 400, 413, 422, 500])
-def test_what_stays_refused_is_asked_once(connect: Any, status: int) -> None:
+def test_a_permanent_refusal_is_not_retried(connect: Any, status: int) -> None:
     with (
         ScriptedServer((status, {}, b"<html>"), good()) as server,
         connect(server.url) as client,
@@ -137,7 +135,9 @@ def test_the_error_has_the_places_of_a_problem(
 
 
 @pytest.mark.parametrize("content", [b"<html>Welcome", b'{"items": [{"kind": "bytes"}]}'])
-def test_a_good_answer_of_another_server_is_an_error(connect: Any, content: bytes) -> None:
+def test_a_successful_answer_of_another_kind_of_server_is_an_error(
+    connect: Any, content: bytes
+) -> None:
     with (
         ScriptedServer((200, {}, content)) as server,
         connect(server.url) as client,
@@ -164,7 +164,7 @@ def test_an_answer_that_comes_slowly_ends_with_the_timeout(connect: Any) -> None
     stop_listening(listener)
 
 
-def test_where_nobody_listens_there_is_no_status(connect: Any) -> None:
+def test_an_error_without_a_response_has_no_status(connect: Any) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"

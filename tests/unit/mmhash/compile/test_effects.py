@@ -56,7 +56,7 @@ def unlisted(x: torch.Tensor) -> torch.Tensor:
         call(torch.ops.higher_order.auto_functionalized_v2), call(torch.ops.higher_order.cond),
     ],
 )  # fmt: skip
-def test_what_may_write(node: Node) -> None:
+def test_calls_that_may_write(node: Node) -> None:
     assert may_write(node)
 
 
@@ -72,7 +72,7 @@ def test_what_may_write(node: Node) -> None:
         call(torch.ops.prims.convert_element_type.default), call("add", 1).args[0],
     ],
 )  # fmt: skip
-def test_what_does_not(node: Node) -> None:
+def test_calls_that_write_nothing(node: Node) -> None:
     assert not may_write(node)
 
 

@@ -245,7 +245,7 @@ def test_a_near_miss_is_left_alone(pixels: Tensor, model: Model) -> None:
     assert run(model, pixels, mean.clone(), std.clone()) == 0
 
 
-def test_what_is_trained_is_left_alone(pixels: Tensor) -> None:
+def test_a_trained_tensor_is_left_alone(pixels: Tensor) -> None:
     """The fused call has no gradient."""
     mean = MEAN.view(3, 1, 1).clone().requires_grad_()
 
@@ -260,7 +260,7 @@ def test_what_is_trained_is_left_alone(pixels: Tensor) -> None:
     assert mean.grad is not None
 
 
-def test_what_torch_export_gives(pixels: Tensor) -> None:
+def test_exported_programs_are_rewritten(pixels: Tensor) -> None:
     class Model(torch.nn.Module):
         def forward(self, pixels: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, ...]:
             made = ((pixels.to(torch.float32) * SCALE - mean) / std).to(torch.bfloat16)

@@ -76,7 +76,7 @@ def read_before_the_next(x: Tensor) -> tuple[Tensor, ...]:
 @pytest.mark.parametrize(
     "model", [of_two_tensors, by_two_algorithms, one_alone, read_before_the_next]
 )
-def test_others_are_left_alone(model: Model) -> None:
+def test_other_digests_are_left_alone(model: Model) -> None:
     assert run(model) == (0, 0)
 
 

@@ -31,7 +31,7 @@ def test_a_digest_that_nobody_reads_is_taken_out() -> None:
     assert module(x)[0] is x
 
 
-def test_one_that_is_read_stays() -> None:
+def test_a_digest_that_is_read_stays() -> None:
     manager = PassManager([DropDeadDigest()])
     module = manager(graph_with(read=True))
     assert targets(module) == [DIGEST]

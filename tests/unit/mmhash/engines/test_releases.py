@@ -27,7 +27,7 @@ def test_an_unknown_release_lists_the_known(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["", "latest", "v0.5", "0.5.", "5", "0.5.23\n", "0.5.8a1"])
-def test_what_is_no_release(version: str) -> None:
+def test_a_malformed_release_is_refused(version: str) -> None:
     with pytest.raises(InputValueError, match="not a release"):
         KNOWN.recipe(version)
     with pytest.raises(InputTypeError, match="float"):

@@ -35,7 +35,7 @@ def test_algorithms() -> None:
         named(1, algorithm="md5")
 
 
-def test_what_framing_keeps_apart() -> None:
+def test_framing_tells_apart_what_older_releases_confuse() -> None:
     twins: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({"k": ["a"]}, {"k": {"0": "a"}}),
         ({"ab": "c"}, {"a": "bc"}),
@@ -426,7 +426,7 @@ def test_steps_do_not_count_since_0_31(
     assert vllm.extra_keys(TOKENS, block_size, **options, hashed_after=steps) == in_one_go
 
 
-def test_what_steps_change_before() -> None:
+def test_steps_change_blocks_before_0_31() -> None:
     def extras(version: str, *items: Span) -> list[Any]:
         return vllm.extra_keys(TOKENS[:48], 16, version=version, items=items, hashed_after=[16])
 

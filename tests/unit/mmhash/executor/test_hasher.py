@@ -368,7 +368,7 @@ def test_the_same_buffer_at_once_is_read_once(gate: Gate) -> None:
     run(main())
 
 
-def test_what_shares_a_buffer_and_is_not_the_same(gate: Gate) -> None:
+def test_views_of_one_buffer_are_not_confused(gate: Gate) -> None:
     data = noise(2 * MIB)
     complex_values = torch.from_numpy(data).view(torch.complex64)
     items = [data, data.view(np.uint16), data.reshape(2, -1), data[1:], data[::-1], data.reshape(2, -1).T,
@@ -409,7 +409,7 @@ def test_a_cancelled_call_comes_back_when_its_reader_has_stopped(gate: Gate) -> 
     run(main())
 
 
-def test_a_cancelled_call_that_waits_leaves_at_once(gate: Gate) -> None:
+def test_a_waiting_call_is_cancelled_at_once(gate: Gate) -> None:
     async def main() -> None:
         async with AsyncHasher(threads=1) as one:
             first = asyncio.create_task(one.key(noise(2 * MIB, 1)))
@@ -426,7 +426,7 @@ def test_a_cancelled_call_that_waits_leaves_at_once(gate: Gate) -> None:
     run(main())
 
 
-def test_whoever_joined_is_not_cancelled_with_the_first(gate: Gate) -> None:
+def test_cancelling_one_caller_does_not_cancel_the_others(gate: Gate) -> None:
     data = noise(2 * MIB)
 
     async def main() -> None:
@@ -442,7 +442,7 @@ def test_whoever_joined_is_not_cancelled_with_the_first(gate: Gate) -> None:
     run(main())
 
 
-def test_buffers_are_let_go() -> None:
+def test_buffers_are_released() -> None:
     held = []
 
     async def main() -> None:

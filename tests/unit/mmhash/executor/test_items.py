@@ -7,7 +7,7 @@ import torch
 from mmhash.executor.items import ItemCost, cost_of, identity_of
 
 
-def test_what_items_weigh() -> None:
+def test_the_bytes_that_items_count() -> None:
     array = np.zeros((3, 4), np.float32)
     assert cost_of(b"abc") == ItemCost(3)
     assert (
@@ -22,7 +22,7 @@ def test_what_items_weigh() -> None:
         assert cost_of(nothing) == ItemCost(0)
 
 
-def test_an_endless_list_is_weighed() -> None:
+def test_an_endless_list_has_a_bounded_weight() -> None:
     endless: list[object] = []
     endless.append(endless)
     assert cost_of(endless).nbytes == 0

@@ -17,7 +17,7 @@ STORED = stored(1, 2, size=2, group_idx=0, session_id="s", extra_keys=[None, [["
 
 
 @pytest.mark.parametrize("content", NO_BATCHES)
-def test_anything_else_is_a_named_error(content: Any) -> None:
+def test_a_malformed_batch_is_a_named_error(content: Any) -> None:
     with pytest.raises(InputValueError):
         parse_batch(msgspec.msgpack.encode(content))
 

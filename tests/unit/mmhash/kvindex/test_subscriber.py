@@ -30,7 +30,7 @@ def test_a_message_has_a_number_and_a_batch(frames: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("frames", [[], [b""], [b"", b"12", b"batch"], [NUMBER] * 5])
-def test_other_messages_are_none(frames: list[bytes]) -> None:
+def test_other_messages_are_refused(frames: list[bytes]) -> None:
     assert read_message(frames) is None
 
 
@@ -47,7 +47,7 @@ def test_an_endpoint_that_is_none_is_a_named_error() -> None:
         subscribe(context, "nowhere")
 
 
-def test_only_what_was_asked_is_unanswered() -> None:
+def test_only_a_request_that_was_sent_can_be_unanswered() -> None:
     """A process that was suspended takes no quiet peer for one that is gone."""
     with Publisher() as publisher, zmq.Context() as context:
         connection = subscribe(context, publisher.events)
@@ -66,7 +66,7 @@ def test_only_what_was_asked_is_unanswered() -> None:
         connection.close()
 
 
-def test_a_handshake_without_an_answer_is_one_too() -> None:
+def test_an_unanswered_handshake_counts_as_unanswered() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, zmq.Context() as context:
         connection = subscribe(context, f"tcp://127.0.0.1:{server.getsockname()[1]}")
         time.sleep(0.02)
@@ -107,7 +107,7 @@ def replayed(number: int, payload: bytes = b"x") -> list[bytes]:
     return [b"", b"", number.to_bytes(8, "big"), payload]
 
 
-def test_it_is_asked_for_by_its_first_number(router: Router) -> None:
+def test_a_replay_is_requested_from_its_first_number(router: Router) -> None:
     assert router.request == [b"", (7).to_bytes(8, "big")]
 
 
@@ -130,7 +130,7 @@ def test_unreadable_messages_are_counted(router: Router) -> None:
     assert [number for number, _ in router.received.batches] == [1]
 
 
-def test_a_long_one_is_cut(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_replay_is_cut_off(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscriber, "MAX_RECEIVED_BYTES", 2000)
     for number in range(5):
         router.send(replayed(number, bytes(900)))
@@ -139,7 +139,7 @@ def test_a_long_one_is_cut(router: Router, monkeypatch: pytest.MonkeyPatch) -> N
     assert [number for number, _ in router.received.batches][:3] == [0, 1, 2]
 
 
-def test_one_whose_connection_ends_is_cut(router: Router) -> None:
+def test_a_replay_whose_connection_ends_is_cut_off(router: Router) -> None:
     router.send(replayed(1))
     router.close()
     while not router.received.is_cut:

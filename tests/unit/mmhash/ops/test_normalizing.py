@@ -74,7 +74,7 @@ def test_equal_to_the_plain_steps(
 @pytest.mark.parametrize("dim", [1, -1])
 @pytest.mark.parametrize("dtype", normalizing.OUT_DTYPES)
 @pytest.mark.parametrize("block", [1, 7, 64, 100, 240, 1000])
-def test_wherever_the_blocks_end(
+def test_blocks_of_any_length_are_normalized(
     block: int, dtype: torch.dtype, dim: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Within a row, at a row's end, at an image's, and with several images in a block."""
@@ -96,7 +96,7 @@ def test_large_batches_and_large_images(shape: tuple[int, ...], algorithm: str) 
         )
 
 
-def test_what_takes_huge_pages_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_huge_pages_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(normalizing, "_HUGE_FROM", 1)
     for dtype in normalizing.OUT_DTYPES:
         check(PIXELS, 0.1, torch.tensor(MEAN), torch.tensor(STD), dtype, 1, "blake3")

@@ -137,6 +137,6 @@ def test_a_quote_by_its_number_is_no_repeated_member() -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{", b'{"a": NaN}', b'{"a": "\xff"}', b"{} {}"])
-def test_what_is_no_object_is_an_error(text: bytes) -> None:
+def test_a_body_that_is_no_object_is_an_error(text: bytes) -> None:
     with pytest.raises(RequestError):
         Document(text)

@@ -50,7 +50,7 @@ def test_the_content_of_a_data_url(url: str, content: bytes) -> None:
         ("data:;base64,%FFAAA", Base64Error),
     ],
 )
-def test_what_is_no_good_data_url(url: str, error: type[ValueError]) -> None:
+def test_a_malformed_data_url_is_refused(url: str, error: type[ValueError]) -> None:
     with pytest.raises(error):
         decode_data_url(url)
 

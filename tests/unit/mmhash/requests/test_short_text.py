@@ -13,7 +13,7 @@ RUN = base64.b64encode(CONTENT)
 URL = b"data:image/png;base64," + RUN
 
 
-def test_what_is_set_aside_is_decoded_and_comes_back() -> None:
+def test_a_content_that_is_set_aside_is_decoded_and_put_back() -> None:
     whole = b'{"a": "%b", "b": ["%b", "x"]}' % (URL, URL)
     short = ShortText(whole)
     assert len(short.text) < 200

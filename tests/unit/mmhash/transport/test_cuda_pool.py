@@ -6,7 +6,7 @@ from mmhash import DeviceError
 from mmhash.transport import FeaturePool
 
 
-def test_without_a_driver_it_says_so() -> None:
+def test_a_missing_driver_is_a_named_error() -> None:
     try:
         import torch
     except ImportError:

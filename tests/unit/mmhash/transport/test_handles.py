@@ -54,7 +54,7 @@ def test_a_wrong_handle_is_refused(good: dict[str, Any], change: dict[str, Any])
 
 
 @pytest.mark.parametrize("what", [None, [], "{}", b"{}", 7, {}, {"name": NAME}])
-def test_what_is_no_handle_is_refused(what: object) -> None:
+def test_other_values_are_refused_as_handles(what: object) -> None:
     for kind in (SharedTensor, IpcTensor):
         with pytest.raises(TransportError):
             kind.open(what)

@@ -95,7 +95,7 @@ def test_no_room_is_an_error_and_leaves_nothing(folder: Path) -> None:
     assert ours(folder) == set()
 
 
-def test_what_is_gone_or_too_short_is_refused(folder: Path) -> None:
+def test_a_segment_that_is_gone_or_too_short_is_refused(folder: Path) -> None:
     name = f"mmhash-1-1-{RANDOM}"
     with pytest.raises(TransportError, match="is gone"):
         map_private(name, 0, 100)

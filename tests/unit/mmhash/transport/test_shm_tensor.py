@@ -159,7 +159,7 @@ def test_pickle_carries_the_handle_alone() -> None:
         assert np.array_equal(pickle.loads(pickled).array(), NOISE[:40_000])
 
 
-def test_what_is_no_tensor_is_refused() -> None:
+def test_other_objects_are_refused() -> None:
     from PIL import Image
 
     with pytest.raises(InputTypeError, match="image"):

@@ -12,7 +12,7 @@ from tests.support.scripted import ScriptedServer
     [b"[]", b"<html>", b"[" * 100_000, b"\xff", b'{"version":' + b"9" * 5000 + b"}", b"{}"],
     ids=["a list", "no JSON", "deep", "no UTF-8", "a long number", "no release"],
 )
-def test_an_answer_that_is_none_is_a_named_error(body: bytes) -> None:
+def test_a_malformed_answer_is_a_named_error(body: bytes) -> None:
     with (
         ScriptedServer((200, {"content-type": "application/json"}, body)) as engine,
         pytest.raises(ServiceError, match=r"no JSON|no release"),

@@ -11,7 +11,7 @@ from mmhash.verify.subscriber import Subscriber
 from tests.support.kv_publisher import Publisher, removed, stored
 
 
-def test_what_is_published_after_the_handshake_arrives() -> None:
+def test_a_message_published_after_the_handshake_arrives() -> None:
     with Publisher() as publisher, Subscriber(publisher.events) as subscription:
         blocks: list[int | bytes] = []
         while not blocks:  # the publisher reads a subscription in the background
@@ -21,7 +21,7 @@ def test_what_is_published_after_the_handshake_arrives() -> None:
         assert blocks[:2] == [1, 2]
 
 
-def test_what_is_no_batch_is_a_named_error() -> None:
+def test_a_malformed_batch_is_a_named_error() -> None:
     with (
         Publisher() as publisher,
         Subscriber(publisher.events) as subscription,

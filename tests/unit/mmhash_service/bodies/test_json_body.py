@@ -111,7 +111,7 @@ def test_long_base64_is_decoded_in_steps(client: httpx.Client, nbytes: int) -> N
         ([], "invalid-json"),
     ],
 )
-def test_an_item_that_is_amiss_is_refused(client: httpx.Client, item: Any, problem: str) -> None:
+def test_a_malformed_item_is_refused(client: httpx.Client, item: Any, problem: str) -> None:
     assert problem_of(post(client, item)) == (PROBLEMS[problem].status, problem)
 
 

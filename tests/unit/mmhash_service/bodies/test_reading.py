@@ -50,7 +50,7 @@ def test_a_declared_length_over_the_limit_is_refused_before_the_body_comes(serve
     assert answer.startswith(b"HTTP/1.1 413 ")
 
 
-def test_a_client_that_waits_for_leave_is_refused_without_it(server: Any) -> None:
+def test_a_client_that_expects_100_continue_is_refused_at_once(server: Any) -> None:
     answer = server.send_raw(
         HEAD + b"Expect: 100-continue\r\nContent-Length: 9223372036854775807\r\n\r\n"
     )
@@ -130,7 +130,7 @@ def test_beyond_the_limit_calls_are_refused_until_there_is_room() -> None:
         assert server.client.post("/hash", content=b"abc", headers=RAW).status_code == 200
 
 
-def test_what_is_held_whole_counts_as_it_comes() -> None:
+def test_a_buffered_body_counts_as_it_arrives() -> None:
     app = create_app(Settings(decoders=1, max_held_bytes=1 << 20))
     with running(app) as server:
         answer = server.client.post(

@@ -23,7 +23,7 @@ async def started() -> DecoderProcess:
     return process
 
 
-def test_it_exits_when_the_connection_is_closed() -> None:
+def test_a_child_exits_when_its_connection_is_closed() -> None:
     async def run() -> int:
         process = await started()
         process._connection.close()
@@ -32,7 +32,7 @@ def test_it_exits_when_the_connection_is_closed() -> None:
     assert asyncio.run(run()) == 0
 
 
-def test_it_is_killed() -> None:
+def test_a_child_that_does_not_exit_is_killed() -> None:
     async def run() -> tuple[int, int]:
         process = await started()
         os.kill(process.pid, signal.SIGSTOP)  # it must not see the end of the connection first
@@ -59,7 +59,7 @@ def test_a_program_that_cannot_start_leaves_no_socket(monkeypatch: pytest.Monkey
     assert [one.fileno() for one in made] == [-1, -1]
 
 
-def test_it_gets_no_secret_and_no_folder_that_hooks_into_it(
+def test_a_child_gets_no_secret_and_no_python_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "sitecustomize.py").touch()

@@ -265,7 +265,7 @@ asyncio.run(main())
         Decoded(1, 1, bytes(16), b""),
     ],
 )
-def test_an_answer_that_is_none_is_not_believed(answer: Any) -> None:
+def test_a_malformed_answer_is_refused(answer: Any) -> None:
     with pytest.raises(Problem) as caught:
         pixels_of(answer, "blake3")
     assert caught.value.name == "decoder-failed"

@@ -21,9 +21,7 @@ TYPES = {
 
 
 @pytest.mark.parametrize("url", FILES)
-def test_a_file_comes_whole_with_its_type_and_may_do_nothing_foreign(
-    client: httpx.Client, url: str
-) -> None:
+def test_a_file_has_its_type_and_a_strict_content_policy(client: httpx.Client, url: str) -> None:
     answer = client.get(url)
     path = FILES[url]
     assert answer.status_code == 200
@@ -49,7 +47,7 @@ def test_a_file_comes_whole_with_its_type_and_may_do_nothing_foreign(
 
 
 @pytest.mark.parametrize("url", FILES)
-def test_who_has_a_file_is_told_so(client: httpx.Client, url: str) -> None:
+def test_a_cached_file_is_answered_with_304(client: httpx.Client, url: str) -> None:
     first = client.get(url)
     assert first.headers["cache-control"] == "no-cache"
     etag = first.headers["etag"]

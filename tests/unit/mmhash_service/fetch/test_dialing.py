@@ -48,7 +48,7 @@ def second() -> Iterator[Any]:
     origin.close()
 
 
-def test_the_very_address_that_was_checked_is_dialled(second: Any) -> None:
+def test_the_address_that_was_checked_is_dialled(second: Any) -> None:
     names = Names(["127.0.0.2"], ["127.0.0.1"])
     assert dial(CheckedBackend(NETWORKS, names.resolve), second.port) == "127.0.0.2"
     assert names.asked == ["name.example"]
@@ -58,13 +58,13 @@ def test_the_very_address_that_was_checked_is_dialled(second: Any) -> None:
     "answer",
     [["127.0.0.3"], ["127.0.0.1", "127.0.0.3"], ["8.8.8.8", "127.0.0.3"], ["::ffff:127.0.0.1"]],
 )
-def test_one_bad_address_is_enough(origin: Any, answer: list[str]) -> None:
+def test_one_forbidden_address_refuses_the_host(origin: Any, answer: list[str]) -> None:
     with pytest.raises(Refused, match=f"address {answer[-1]} is not allowed$"):
         dial(CheckedBackend(NETWORKS, Names(answer).resolve), origin.port)
     assert origin.connections == 0
 
 
-def test_an_answer_that_changes_is_checked_again(origin: Any) -> None:
+def test_a_changed_dns_answer_is_checked_again(origin: Any) -> None:
     names = Names(["127.0.0.1"], ["127.0.0.3"])
     backend = CheckedBackend(NETWORKS, names.resolve)
     assert dial(backend, origin.port) == "127.0.0.1"
@@ -80,7 +80,7 @@ def test_a_name_without_an_address_is_refused() -> None:
         dial(CheckedBackend(NETWORKS, fail), 1)
 
 
-def test_the_next_address_is_tried_when_one_takes_nothing(second: Any) -> None:
+def test_the_next_address_is_tried_if_one_refuses(second: Any) -> None:
     with socket.socket() as deaf:  # it has the port of the first, and does not listen
         deaf.bind(("127.0.0.1", second.port))
         names = Names(["127.0.0.1", "127.0.0.2"])

@@ -92,7 +92,7 @@ def refusal(origin: Any, path: str = "/", **more: Any) -> str:
     return refused.value.name
 
 
-def test_content_comes_as_it_is(origin: Any) -> None:
+def test_content_arrives_unchanged(origin: Any) -> None:
     content = bytes(at % 251 for at in range(300_000))
     origin.answers["/a?b=c"] = origin.ok(content, 'ETag: "e"')
     with counted("fetched"):
@@ -161,7 +161,7 @@ def test_no_proxy_is_asked(origin: Any, monkeypatch: pytest.MonkeyPatch) -> None
         (HEAD + "X: " + "x" * 200_000, "url-failed"),
     ],
 )
-def test_an_answer_that_is_amiss_is_refused(origin: Any, answer: str, problem: str) -> None:
+def test_a_malformed_response_is_refused(origin: Any, answer: str, problem: str) -> None:
     def send(connection: socket.socket) -> None:
         connection.sendall(answer.encode())
 
@@ -170,7 +170,7 @@ def test_an_answer_that_is_amiss_is_refused(origin: Any, answer: str, problem: s
         assert refusal(origin) == problem
 
 
-def test_a_limit_is_kept_where_no_length_is_told(origin: Any) -> None:
+def test_a_response_without_a_length_has_the_same_limit(origin: Any) -> None:
     def endless(connection: socket.socket) -> None:
         connection.sendall(f"{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode())
         while True:
@@ -205,15 +205,13 @@ def stuck_body(connection: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("act", [silent, slow_head, slow_body, stuck_body])
-def test_a_host_that_takes_its_time_is_left(
-    origin: Any, act: Callable[[socket.socket], None]
-) -> None:
+def test_a_slow_host_is_given_up(origin: Any, act: Callable[[socket.socket], None]) -> None:
     origin.answers["/"] = act
     with counted("url-timeout"):
         assert refusal(origin, work_timeout_s=0.3) == "url-timeout"
 
 
-def test_hosts_that_are_left_take_no_connection_for_ever(
+def test_a_host_that_was_given_up_frees_its_connection(
     origin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     origin.answers["/"] = silent
@@ -264,7 +262,7 @@ def test_a_private_address_is_refused_unless_its_network_is_named(origin: Any) -
 ETAG = '"e"'
 
 
-def test_what_is_unchanged_is_not_sent_again(origin: Any) -> None:
+def test_unchanged_content_is_not_sent_again(origin: Any) -> None:
     origin.answers["/"] = b'HTTP/1.1 304 Not Modified\r\nETag: "e"\r\n\r\n'
     with counted("unchanged"):
         got = get(origin, "/", known=ETAG)
@@ -274,13 +272,13 @@ def test_what_is_unchanged_is_not_sent_again(origin: Any) -> None:
     assert origin.connections == 2  # a 304 leaves its connection good for more
 
 
-def test_what_has_changed_is_sent(origin: Any) -> None:
+def test_changed_content_is_sent(origin: Any) -> None:
     origin.answers["/"] = origin.ok(b"new", 'ETag: "f"')
     got = get(origin, "/", known=ETAG)
     assert (got.contents, got.etags) == ([b"new"], ['"f"'])
 
 
-def test_a_304_about_other_content_has_it_sent(origin: Any) -> None:
+def test_a_304_for_other_content_is_asked_again(origin: Any) -> None:
     turn = iter([b'HTTP/1.1 304 No\r\nETag: "x"\r\n\r\n', origin.ok(b"new")])
     origin.answers["/"] = lambda connection: connection.sendall(next(turn))
     assert get(origin, "/", known=ETAG).contents == [b"new"]

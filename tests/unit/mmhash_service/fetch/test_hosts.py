@@ -48,7 +48,7 @@ def refusal(url: str, hosts: HostAllowlist = HOSTS) -> str:
         ("https://" + "good.example/".ljust(MAX_URL - 8, "a"), None),
     ],
 )
-def test_an_allowed_url_is_what_it_was(url: str, same: str | None) -> None:
+def test_an_allowed_url_is_not_changed(url: str, same: str | None) -> None:
     allowed = HOSTS.allowed(url)
     assert (allowed.raw_scheme, allowed.raw_host, allowed.port, allowed.raw_path) == (
         (other := HOSTS.allowed(same or url)).raw_scheme,
@@ -93,7 +93,7 @@ def test_an_allowed_url_is_what_it_was(url: str, same: str | None) -> None:
         "http://localhost:22/",
     ],
 )
-def test_another_host_is_off(url: str) -> None:
+def test_a_host_that_is_not_listed_is_refused(url: str) -> None:
     assert refusal(url) == "url-off"
 
 
@@ -191,7 +191,7 @@ def test_a_url_that_is_not_plainly_spelled_is_invalid(url: str) -> None:
     assert refusal(url) == "invalid-url"
 
 
-def test_without_hosts_every_url_is_off() -> None:
+def test_without_hosts_every_url_is_refused() -> None:
     assert refusal("http://good.example/", HostAllowlist(())) == "url-off"
 
 

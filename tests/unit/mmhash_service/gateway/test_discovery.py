@@ -36,7 +36,7 @@ def said(answers: dict[str, Any], metrics: str = METRICS, host: str = "a") -> De
     return asyncio.run(describe(get, host))
 
 
-def test_vllm_says_all_of_it() -> None:
+def test_vllm_describes_itself_completely() -> None:
     sources = {rank: SOURCE | {"endpoint": f"tcp://*:{5557 + int(rank)}"} for rank in "01"}
     replays = {"replay_endpoint": "tcp://*:6001"}
     sources["0"] |= {"replay_endpoint": "tcp://*:6000"}
@@ -58,7 +58,7 @@ def test_vllm_says_all_of_it() -> None:
         ({"0": SOURCE, "1": SOURCE}, "consecutive TCP ports"),
     ],
 )
-def test_events_that_vllm_does_not_say_are_named(sources: Any, reason: str) -> None:
+def test_missing_event_sources_of_vllm_are_named(sources: Any, reason: str) -> None:
     found = said(VLLM | {"/kv_event_sources": sources})
     assert found is not None
     assert found.events is None
@@ -72,7 +72,7 @@ def test_a_worker_cannot_send_the_gateway_to_another_host() -> None:
     assert found.publisher == ("tcp://a:22", "tcp://a:23", 1)
 
 
-def test_block_names_that_vllm_does_not_say_are_named() -> None:
+def test_missing_block_options_of_vllm_are_named() -> None:
     found = said(VLLM, metrics="")
     assert found is not None
     assert found.engine == EngineSpec("vllm@0.32.0")
@@ -80,7 +80,7 @@ def test_block_names_that_vllm_does_not_say_are_named() -> None:
 
 
 @pytest.mark.parametrize("path", ["/server_info", "/get_server_info"])
-def test_sglang_says_all_of_it(path: str) -> None:
+def test_sglang_describes_itself_completely(path: str) -> None:
     published = {
         "publisher": "zmq",
         "endpoint_port_base": 5557,
@@ -94,7 +94,7 @@ def test_sglang_says_all_of_it(path: str) -> None:
     )
 
 
-def test_an_older_sglang_says_how_it_was_started() -> None:
+def test_an_older_sglang_is_described_by_its_arguments() -> None:
     found = said({"/server_info": SGLANG | {"kv_events_config": json.dumps(SOURCE)}})
     engine = EngineSpec("sglang@0.5.23", 16)
     assert found == Description(engine, "tcp://a:5557", "tcp://a:5558", 1)
@@ -109,7 +109,7 @@ def test_sglang_in_rust_is_found() -> None:
     assert found.engine.server == "rust"
 
 
-def test_settings_come_before_what_a_server_says() -> None:
+def test_settings_override_what_a_server_says() -> None:
     line = "http://a,engine=vllm@0.31.0,block_size=64,events=tcp://b:1,block_algorithm=sha256"
     found = complete(parse_worker(line), said(VLLM, metrics=""), None)
     assert found == Description(EngineSpec("vllm@0.31.0", 64, "sha256"), "tcp://b:1")

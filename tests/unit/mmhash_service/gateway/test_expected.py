@@ -62,7 +62,7 @@ TestRequests = Requests.TestCase
 
 
 @given(st.lists(prompts))
-def test_nothing_stays_when_all_requests_have_ended(requests: list[list[int]]) -> None:
+def test_nothing_is_expected_when_all_requests_have_ended(requests: list[list[int]]) -> None:
     expected = ExpectedBlocks()
     for added in [expected.add(ids) for ids in requests]:
         expected.remove(added)

@@ -51,7 +51,7 @@ def test_without_a_match_the_order_is_that_of_the_least_load(loads: list[int], p
 
 
 @given(st.lists(st.integers(0, 50_000), min_size=2, max_size=5), st.integers(1, 5_000))
-def test_a_match_that_all_have_changes_nothing(loads: list[int], matched: int) -> None:
+def test_a_prefix_that_every_worker_has_changes_nothing(loads: list[int], matched: int) -> None:
     workers = [Candidate(str(turn), matched, load, turn) for turn, load in enumerate(loads)]
     assert best(*workers, prompt=5_000) == best(*workers, prompt=5_000, policy="least-load")
 
@@ -85,7 +85,7 @@ def test_a_new_conversation_leaves_a_crowded_worker() -> None:
     assert conversation(0.25, prompt=1000) == "b"
 
 
-def test_one_that_is_mostly_cached_stays() -> None:
+def test_a_mostly_cached_conversation_stays_on_its_worker() -> None:
     assert conversation(0.5, prompt=120) == "a"
 
 
@@ -104,14 +104,14 @@ def home(key: bytes, **loads: float) -> str:
 KEYS = [b"%d" % number for number in range(200)]
 
 
-def test_new_content_has_one_home_unless_that_has_more_load() -> None:
+def test_new_content_has_one_home_unless_its_load_is_higher() -> None:
     assert {home(key, a=0, b=0) for key in KEYS} == {"a", "b"}
     for key in KEYS:
         assert home(key, a=5000, b=5000) == home(key, a=0, b=0)
         assert home(key, a=5000, b=5001) == "a"
 
 
-def test_the_home_of_new_content_is_one_of_those_that_have_most() -> None:
+def test_the_home_of_new_content_is_among_the_longest_matches() -> None:
     workers = [Candidate(name, 16 * (name in "bc"), 0, 0) for name in "abcd"]
     first = {
         rank("longest-prefix", workers, prompt_tokens=PROMPT, first_key=b"%d" % number)[0].url
@@ -133,15 +133,15 @@ def test_equal_workers_take_turns() -> None:
         assert urls(policy, Candidate("a", 0, 0, 2), Candidate("b", 0, 0, 1)) == "ba"
 
 
-def test_round_robin_looks_at_nothing_else() -> None:
+def test_round_robin_ignores_cache_and_load() -> None:
     assert urls("round-robin", Candidate("a", 99, 0, 2), Candidate("b", 0, 99, 1)) == "ba"
 
 
-def test_least_load_looks_at_no_cache() -> None:
+def test_least_load_ignores_the_cache() -> None:
     assert urls("least-load", Candidate("a", 99, 2, 0), Candidate("b", 0, 1, 1)) == "ba"
 
 
-def test_a_hash_gives_a_key_to_one_worker_and_leaves_the_others_alone() -> None:
+def test_consistent_hashing_moves_only_the_keys_of_a_worker_that_leaves() -> None:
     workers = [Candidate(name, 0, 0, 0) for name in "abcdefgh"]
     keys = [b"%d" % number for number in range(400)]
     first = {key: urls("consistent-hash", *workers, key=key)[0] for key in keys}
@@ -234,7 +234,7 @@ def test_conversations_fade_as_the_caches_get_others() -> None:
     assert crowding(conversations, "a", "b")["b"] == pytest.approx(crowded, abs=0.2)
 
 
-def test_a_difference_of_less_than_a_sixteenth_of_the_cache_is_none() -> None:
+def test_a_difference_below_a_sixteenth_of_the_cache_is_ignored() -> None:
     conversations = Conversations()
     conversations.add("a", 900, 900, 10**9)
     assert crowding(conversations, "a", "b") == {"a": 0, "b": 0}

@@ -24,11 +24,11 @@ def tokens(spec: str, matched: int, sent: UnnamedBlocks = UNNAMED) -> tuple[int,
 
 
 @pytest.mark.parametrize(("matched", "expected"), [(0, 0), (2, 0), (3, 64)])
-def test_what_was_sent_counts_behind_blocks_that_are_held(matched: int, expected: int) -> None:
+def test_sent_blocks_count_after_the_blocks_that_events_list(matched: int, expected: int) -> None:
     assert tokens(",events=tcp://a:2", matched) == (matched, expected)
 
 
-def test_what_was_sent_counts_if_no_events_show_what_is_held() -> None:
+def test_sent_blocks_count_if_the_worker_has_no_events() -> None:
     assert tokens("", 0) == (0, 3 + 64)
     assert tokens("", 0, UnnamedBlocks([b"1"], 32)) == (0, 3 + 32)
     assert tokens("", 0, UnnamedBlocks([b"2"], 32)) == (0, 0)

@@ -15,7 +15,7 @@ def read(engine_fallback: Fallback | None = None, **settings: object) -> list[Wo
     return asyncio.run(read_workers(GatewaySettings(**settings), engine_fallback))
 
 
-def test_a_list_is_as_it_is() -> None:
+def test_a_list_is_used_as_given() -> None:
     assert [one.url for one in read(worker_list=("http://b", "http://a"))] == [
         "http://b",
         "http://a",

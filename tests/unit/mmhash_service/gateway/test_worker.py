@@ -21,7 +21,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
     return Worker(parse_worker("http://a:1"), GatewaySettings())
 
 
-def test_load_is_what_is_to_be_computed_and_what_runs(worker: Worker) -> None:
+def test_load_counts_tokens_to_compute_and_running_requests(worker: Worker) -> None:
     worker.begin(500)
     assert worker.load == 500 + RUNNING_TOKENS
     worker.begin_response(500)
@@ -105,7 +105,7 @@ def worker_of(*connections: list[bytes]) -> Iterator[tuple[Worker, list[bytes]]]
         stop_listening(listener)
 
 
-def test_what_a_worker_may_have_read_is_not_sent_to_it_again() -> None:
+def test_a_request_that_a_worker_may_have_read_is_not_retried_there() -> None:
     """A POST was executed twice by each of two workers."""
 
     async def run() -> None:

@@ -41,7 +41,7 @@ def test_a_number_keeps_its_spelling(number: str) -> None:
     "unit",
     ["A", "-0", "0", "x" * 32, "\\n", "\\u0041", "\\\\", "e-0 ", "\u00e9", "A" * 65_536 + " "],
 )
-def test_a_long_text_goes_on_as_it_is(length: int, unit: str) -> None:
+def test_a_long_text_keeps_its_content(length: int, unit: str) -> None:
     for shift in range(9):
         text = "A" * shift + unit * (length // len(unit))
         body = b'{"a":"%b","uuid":"x","b":[1,"%b"]}' % (text.encode(), text.encode())
@@ -52,7 +52,7 @@ def test_a_long_text_goes_on_as_it_is(length: int, unit: str) -> None:
 
 
 @pytest.mark.parametrize("digits", [b"1" * 70_000, b"1" * 70_000 + b"e5", b"A" * 140_000])
-def test_what_is_no_text_is_not_taken_for_one(digits: bytes) -> None:
+def test_a_long_word_that_is_no_string_is_refused(digits: bytes) -> None:
     with pytest.raises(RequestRefusedError, match="invalid-json"):
         rewritten(b'{"uuid":"x","a":' + digits + b"x}")
 
@@ -66,14 +66,14 @@ def test_what_is_no_text_is_not_taken_for_one(digits: bytes) -> None:
         b'[{"hash":"of a password"},{"mm_hashes":[]}]',
     ],
 )
-def test_a_body_from_which_nothing_goes_stays_as_it_is(body: bytes) -> None:
+def test_a_body_without_hashes_is_not_rewritten(body: bytes) -> None:
     assert strip_unverified_hashes(body, lambda _tags: (), refuse=True) is None
 
 
 @pytest.mark.parametrize(
     "name", [b'"uuid"', b'"u\\u0075id"', b'"multi_modal_uuids"', b'"mmhash_tags"']
 )
-def test_a_name_is_found_wherever_the_steps_of_the_search_part_it(name: bytes) -> None:
+def test_a_field_is_found_across_the_chunks_of_the_search(name: bytes) -> None:
     start, end = b'{"a":"', b'",' + name + b':"x"}'
     for at in range((64 << 10) - len(end), 64 << 10):
         body = start + b"A" * (at - len(start)) + end

@@ -89,7 +89,7 @@ def test_a_tag_is_of_the_key_the_engine_and_the_tenant(signing: httpx.Client) ->
             verify_tag(tag, key, engine=engine, tenant=tenant, secrets=[secret])
 
 
-def test_without_sign_there_is_no_tag(signing: httpx.Client) -> None:
+def test_a_tag_must_be_asked_for(signing: httpx.Client) -> None:
     answer = signing.post("/hash?engines=vllm", content=b"abc", headers=RAW)
     assert "tag" not in answer.json()["items"][0]
 
@@ -106,7 +106,9 @@ def test_without_a_secret_nothing_is_signed(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
-def test_what_annotate_signs_passes_the_guard(signing: httpx.Client, engine: str) -> None:
+def test_an_annotated_and_signed_request_passes_the_guard(
+    signing: httpx.Client, engine: str
+) -> None:
     url = "data:image/png;base64," + b64encode(b"a picture").decode()
     content = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "?"}]
     chat = {"messages": [{"role": "user", "content": content}]}

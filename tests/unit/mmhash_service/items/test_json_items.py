@@ -47,7 +47,7 @@ def test_a_tensor_has_the_key_that_it_has_by_bytes(
     assert (item["dtype"], item["shape"]) == ("float32", [40, 33])
 
 
-def test_plain_bytes_may_lie_there_too(local: httpx.Client) -> None:
+def test_plain_bytes_may_be_in_shared_memory(local: httpx.Client) -> None:
     with SharedTensor.create(b"abc") as segment:
         (item,) = items_of(post(local, kind="bytes", shm=segment.handle(), name="n"))
     assert (item["name"], item["key"]) == ("n", mmhash.key(b"abc").hex())
@@ -89,7 +89,7 @@ def test_a_wrong_handle_is_explained(local: httpx.Client, shared: SharedTensor) 
     assert error == {"pointer": "/items/0", "reason": reason}
 
 
-def test_cuda_memory_has_a_switch_of_its_own(local: httpx.Client) -> None:
+def test_cuda_memory_has_its_own_setting(local: httpx.Client) -> None:
     assert problem_of(post(local, cuda_ipc={})) == (403, "in-place-off")
 
 

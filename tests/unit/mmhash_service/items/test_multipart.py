@@ -40,7 +40,7 @@ def test_parts_are_items_in_order(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("step", [1, 2, 7, 64, 100_000])
-def test_how_a_form_is_cut_does_not_matter(client: httpx.Client, step: int) -> None:
+def test_a_form_may_arrive_in_any_pieces(client: httpx.Client, step: int) -> None:
     contents = [b"", b"\r\n--xyz!", b"\r\n--xy", b"-" * 50, bytes(i % 251 for i in range(300))]
     body = form(*(part(str(number), data) for number, data in enumerate(contents)))
     if step == 100_000:

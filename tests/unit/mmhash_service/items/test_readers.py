@@ -28,7 +28,7 @@ def cut(seed: int) -> list[bytes]:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("seed", range(5))
-def test_how_it_is_cut_does_not_matter(seed: int, algorithm: Any) -> None:
+def test_the_digest_does_not_depend_on_the_pieces(seed: int, algorithm: Any) -> None:
     stream = AlignedHasher(algorithm)
     for piece in cut(seed):
         stream.update(piece)
@@ -36,7 +36,7 @@ def test_how_it_is_cut_does_not_matter(seed: int, algorithm: Any) -> None:
     assert stream.digest() == mmhash.digest(CONTENT, algorithm=algorithm)
 
 
-def test_a_long_body() -> None:
+def test_a_long_body_has_the_digest_of_the_library() -> None:
     app = create_app(Settings())
 
     async def ask() -> Any:

@@ -102,7 +102,7 @@ def tensor(**more: Any) -> dict[str, Any]:
     return {"kind": "tensor", "dtype": "float16", "shape": [4, 12], **more}
 
 
-def test_what_a_url_has_is_what_a_body_would_have(service: Service, origin: Any) -> None:
+def test_content_by_url_has_the_key_that_it_has_in_a_body(service: Service, origin: Any) -> None:
     image, long = encode_noise("PNG"), bytes(at % 251 for at in range(LIMIT))
     origin.answers["/image"] = origin.ok(image)
     origin.answers["/tensor"] = origin.ok(BUNDLE.tobytes())
@@ -131,7 +131,7 @@ def test_an_image_at_a_url_without_content_is_refused(service: Service, origin: 
 
 @pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
 @pytest.mark.parametrize("kind", ["bytes", "tensor", "image"])
-def test_what_is_unchanged_is_known_without_a_transfer(
+def test_unchanged_content_is_not_transferred_again(
     service: Service, origin: Any, picture: bytes, kind: str, algorithm: str
 ) -> None:
     content = picture if kind == "image" else BUNDLE.tobytes()
@@ -149,7 +149,7 @@ def test_what_is_unchanged_is_known_without_a_transfer(
     assert '\r\nIf-None-Match: "e"\r\n' in origin.heads[1]
 
 
-def test_what_has_changed_is_hashed_anew(service: Service, origin: Any) -> None:
+def test_changed_content_is_hashed_again(service: Service, origin: Any) -> None:
     for version in (b"1", b"2", b"3"):
         origin.answers["/"] = origin.ok(version, f'ETag: "{version.decode()}"')
         (item,) = items_of(service.post(service.item("/")))
@@ -177,7 +177,7 @@ def test_a_tensor_of_another_length_is_sent_again(service: Service, origin: Any)
     assert "If-None-Match" not in origin.heads[1]
 
 
-def test_a_tenant_s_urls_are_his_own(service: Service, origin: Any) -> None:
+def test_tenants_share_no_urls(service: Service, origin: Any) -> None:
     origin.answers["/"] = origin.ok(b"abc", 'ETag: "e"')
     tenants = [None, None, "umbrella", "umbrella"]
     items = [items_of(service.post(service.item("/"), tenant=tenant))[0] for tenant in tenants]
@@ -200,7 +200,7 @@ def test_a_tensor_of_the_wrong_length_is_refused(
         assert problem_of(service.post(item | {"url": url})) == (422, "invalid-tensor")
 
 
-def test_what_is_held_of_a_url_is_let_go_with_it(origin: Any) -> None:
+def test_fetched_content_is_freed_after_its_item(origin: Any) -> None:
     """30 bundles of 1 MiB, 8 at a time, in 16 MiB."""
     origin.answers["/a"] = origin.ok(bytes(1 << 20))
     host = f"127.0.0.1:{origin.port}"

@@ -20,7 +20,7 @@ for size in (256 << 10, 3 << 20, 8 << 20):
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="another malloc")
-def test_pages_are_mapped_anew_for_large_blocks_alone() -> None:
+def test_only_large_blocks_have_pages_of_their_own() -> None:
     done = subprocess.run([sys.executable, "-c", COUNT], capture_output=True, text=True, check=True)
     piece, image, large = map(int, done.stdout.split())
     assert piece < 50  # of 50 blocks, of 64 pages each

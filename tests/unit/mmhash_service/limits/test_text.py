@@ -52,5 +52,5 @@ def test_a_natural_number_is_read(number: int) -> None:
         "0" * 20,
     ],
 )
-def test_nothing_else_is_a_natural_number(text: str) -> None:
+def test_other_texts_are_not_natural_numbers(text: str) -> None:
     assert parse_natural(text) is None

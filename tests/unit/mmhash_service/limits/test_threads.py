@@ -31,7 +31,7 @@ async def hold(_body: Body) -> None:
     await asyncio.sleep(600)
 
 
-def test_the_first_error_ends_the_others_and_leaves_no_body(without_collector: None) -> None:
+def test_the_first_error_ends_the_other_threads_and_frees_the_body(without_collector: None) -> None:
     """Fifteen failed requests held 96 images of 1.4 MB, until these were collected."""
 
     async def run() -> weakref.ref[Body]:

@@ -67,7 +67,7 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
-def test_what_is_put_is_there_soon() -> None:
+def test_a_write_arrives_soon() -> None:
     async def test(store: Store, tried: Breaker) -> None:
         tried.put(b"a", b"1")
         assert not store.entries  # nobody has waited
@@ -78,7 +78,7 @@ def test_what_is_put_is_there_soon() -> None:
     run(test)
 
 
-def test_what_is_put_last_is_there_once_it_is_closed() -> None:
+def test_closing_waits_for_the_last_write() -> None:
     async def test(_: Store, tried: Breaker) -> None:
         tried.put(b"a", b"1")
 
@@ -86,7 +86,7 @@ def test_what_is_put_last_is_there_once_it_is_closed() -> None:
 
 
 @pytest.mark.parametrize("failure", [OSError("gone"), ValueError("nonsense"), None])
-def test_a_store_that_fails_or_hangs_a_few_times_is_left_alone(
+def test_a_store_that_fails_or_hangs_a_few_times_is_not_asked_for_a_while(
     failure: Exception | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test(store: Store, tried: Breaker) -> None:
@@ -114,7 +114,7 @@ def test_a_store_that_fails_or_hangs_a_few_times_is_left_alone(
     assert levels == ["WARNING", "INFO"]  # it fails, it has recovered
 
 
-def test_a_store_that_fails_now_and_then_is_not_left_alone() -> None:
+def test_a_store_that_fails_now_and_then_is_still_asked() -> None:
     async def test(store: Store, tried: Breaker) -> None:
         store.entries[b"a"] = b"1"
         for _ in range(5):
@@ -127,7 +127,7 @@ def test_a_store_that_fails_now_and_then_is_not_left_alone() -> None:
     run(test)
 
 
-def test_a_store_that_cannot_be_opened_is_left_alone() -> None:
+def test_a_store_that_cannot_be_opened_is_not_asked_for_a_while() -> None:
     async def test(store: Store, tried: Breaker) -> None:
         store.hangs = True
         await tried.open()
@@ -153,7 +153,7 @@ def test_failures_are_counted_for_as_long_as_the_store_fails() -> None:
     run(test)
 
 
-def test_a_full_store_still_answers() -> None:
+def test_a_full_store_still_answers_reads() -> None:
     async def test(store: Store, tried: Breaker) -> None:
         store.entries[b"a"] = b"1"
         store.is_full = True
@@ -165,7 +165,7 @@ def test_a_full_store_still_answers() -> None:
     run(test)
 
 
-def test_no_more_than_so_many_are_asked_or_kept_at_once() -> None:
+def test_concurrent_operations_are_bounded() -> None:
     async def test(store: Store, tried: Breaker) -> None:
         store.hangs = True
         for number in range(2 * MAX_CONCURRENT):

@@ -31,7 +31,7 @@ ETAGS = st.text(min_size=1, max_size=100)
 
 
 @given(st.builds(Pixels, NATURAL, NATURAL, DIGESTS, st.binary(max_size=2000), st.integers(1, 8)))
-def test_pixels_come_back_as_they_were(pixels: Pixels) -> None:
+def test_pixels_survive_a_round_trip(pixels: Pixels) -> None:
     place = pixels_entry(b"", pixels.digest.algorithm, 1, ENCODED)
     packed = place.open(place.seal(place.pack(pixels)))
     assert packed is not None
@@ -39,14 +39,14 @@ def test_pixels_come_back_as_they_were(pixels: Pixels) -> None:
 
 
 @given(st.builds(Fetched, ETAGS, NATURAL, DIGESTS))
-def test_what_a_url_gave_comes_back_as_it_was(fetched: Fetched) -> None:
+def test_a_fetch_survives_a_round_trip(fetched: Fetched) -> None:
     place = url_entry(b"", fetched.digest.algorithm, URL)
     packed = place.open(place.seal(place.pack(fetched)))
     assert packed is not None
     assert place.unpack(packed) == fetched
 
 
-def test_whatever_differs_is_another_place() -> None:
+def test_every_input_changes_the_name_of_an_entry() -> None:
     other = Digest("blake3", bytes(32))
     algorithms: list[Algorithm] = ["blake3", "xxh3"]
     names = [
@@ -68,7 +68,7 @@ def test_whatever_differs_is_another_place() -> None:
 
 
 @pytest.mark.parametrize("decoder", ["jpg", "libjpeg_turbo", "zlib", "webp", "libtiff", "Pillow"])
-def test_another_version_of_a_decoder_finds_nothing_of_this_one(
+def test_another_version_of_a_decoder_finds_no_old_entry(
     decoder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = pixels_entry(b"", "blake3", 1, ENCODED).name
@@ -86,7 +86,7 @@ def test_another_version_of_a_decoder_finds_nothing_of_this_one(
     assert pixels_entry(b"", "blake3", 1, ENCODED).name == before
 
 
-def test_what_is_kept_tells_nothing_of_what_it_is() -> None:
+def test_a_stored_entry_reveals_nothing_of_its_content() -> None:
     digest = Digest("blake3", b"pixels' digest, just as they are")
     pixels = pixels_entry(b"", "blake3", 1, ENCODED)
     url = url_entry(b"", "blake3", URL)
@@ -102,7 +102,7 @@ def test_what_is_kept_tells_nothing_of_what_it_is() -> None:
         assert plain not in kept
 
 
-def test_damage_is_seen() -> None:
+def test_a_damaged_entry_is_a_miss() -> None:
     place = Entry("one", bytes, b"here")
     sealed = place.seal(b"value")
     for bit in range(8 * len(sealed)):
@@ -122,5 +122,5 @@ def test_damage_is_seen() -> None:
 
 @pytest.mark.parametrize("kind", [Pixels, Fetched])
 @pytest.mark.parametrize("value", [b"", b"\x00" * 15, b"\xff" * 40, b"\x94\xc0\xc0\x00\xa1x"])
-def test_what_is_no_entry_is_a_miss(kind: type[Any], value: bytes) -> None:
+def test_bytes_that_are_no_entry_are_a_miss(kind: type[Any], value: bytes) -> None:
     assert Entry("one", kind).unpack(value) is None

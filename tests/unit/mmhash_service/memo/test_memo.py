@@ -51,7 +51,7 @@ def run(test: Callable[[Memo, Decoder], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(main())
 
 
-def test_a_header_is_remembered_for_its_space_only() -> None:
+def test_a_header_is_remembered_in_its_own_space_only() -> None:
     async def test(memo: Memo, _decode: Decoder) -> None:
         header = ImageHeader("PNG", 640, 480, 6)
         assert memo.header(b"", ENCODED) is None
@@ -74,7 +74,7 @@ def test_an_image_is_decoded_once() -> None:
     run(test)
 
 
-def test_calls_at_the_same_time_decode_it_once() -> None:
+def test_concurrent_calls_decode_an_image_once() -> None:
     async def test(memo: Memo, decode: Decoder) -> None:
         calls = [
             asyncio.create_task(memo.pixels(b"", "blake3", ENCODED, decode)) for _ in range(50)
@@ -87,7 +87,7 @@ def test_calls_at_the_same_time_decode_it_once() -> None:
     run(test)
 
 
-def test_who_goes_away_takes_nothing_from_the_others() -> None:
+def test_a_cancelled_call_does_not_cancel_the_others() -> None:
     async def test(memo: Memo, decode: Decoder) -> None:
         first, second = (
             asyncio.create_task(memo.pixels(b"", "blake3", ENCODED, decode)) for _ in range(2)
@@ -103,7 +103,7 @@ def test_who_goes_away_takes_nothing_from_the_others() -> None:
     run(test)
 
 
-def test_what_nobody_waits_for_any_more_ends() -> None:
+def test_a_decode_ends_when_nobody_waits_for_it() -> None:
     """No request holds its bytes, so that any number could wait for a decoder."""
 
     async def test(memo: Memo, decode: Decoder) -> None:
@@ -131,7 +131,7 @@ def test_what_nobody_waits_for_any_more_ends() -> None:
     run(test)
 
 
-def test_an_error_is_everybody_s_who_waited_and_is_not_kept() -> None:
+def test_an_error_reaches_every_waiting_call_and_is_not_kept() -> None:
     async def test(memo: Memo, decode: Decoder) -> None:
         decode.fails_with = Problem("damaged-media")
         calls = [asyncio.create_task(memo.pixels(b"", "blake3", ENCODED, decode)) for _ in range(5)]
@@ -144,7 +144,7 @@ def test_an_error_is_everybody_s_who_waited_and_is_not_kept() -> None:
     run(test)
 
 
-def test_spaces_and_algorithms_do_not_meet() -> None:
+def test_each_space_and_algorithm_has_entries_of_its_own() -> None:
     async def test(memo: Memo, decode: Decoder) -> None:
         decode.may.set()
         for space in (b"", bytes(32)):
@@ -155,7 +155,7 @@ def test_spaces_and_algorithms_do_not_meet() -> None:
     run(test)
 
 
-def test_what_is_too_long_is_not_kept() -> None:
+def test_an_entry_that_is_too_long_is_not_kept() -> None:
     async def test(memo: Memo, _: Decoder) -> None:
         decode = Decoder(PIXELS._replace(extra=bytes(MAX_VALUE)))
         decode.may.set()
@@ -165,7 +165,7 @@ def test_what_is_too_long_is_not_kept() -> None:
     run(test)
 
 
-def test_what_a_url_gave_is_known() -> None:
+def test_the_result_of_a_fetch_is_remembered() -> None:
     async def test(memo: Memo, _: Decoder) -> None:
         fetched = Fetched('"a"', 7, PIXELS.digest)
         assert await memo.url(b"", URL, "blake3") is None
@@ -185,7 +185,7 @@ def shared() -> Iterator[httpx.Client]:
         yield server.client
 
 
-def test_an_answer_says_whether_the_memo_knew_it_and_is_the_same(
+def test_a_hit_and_a_miss_have_the_same_answer_but_for_the_memo_field(
     shared: httpx.Client, images: list[bytes]
 ) -> None:
     missed, hit = (hash_pixels(shared, images[1]) for _ in range(2))
@@ -193,7 +193,7 @@ def test_an_answer_says_whether_the_memo_knew_it_and_is_the_same(
     assert missed == hit
 
 
-def test_each_way_in_which_an_image_comes_finds_the_others(
+def test_an_image_is_found_again_in_whatever_form_it_arrives(
     shared: httpx.Client, images: list[bytes]
 ) -> None:
     image = images[2]
@@ -211,7 +211,7 @@ def test_each_way_in_which_an_image_comes_finds_the_others(
     assert [item["key"] for item in found[:3]] == [wanted] * 3
 
 
-def test_a_tenant_shares_with_nobody(images: list[bytes]) -> None:
+def test_tenants_share_no_entries(images: list[bytes]) -> None:
     settings = Settings(tenants=TENANTS)
     with running(create_app(settings)) as server:
         statuses = [
@@ -222,6 +222,6 @@ def test_a_tenant_shares_with_nobody(images: list[bytes]) -> None:
     assert statuses == ["miss", "miss", "hit", "hit", "miss"]
 
 
-def test_a_memo_of_no_bytes_holds_nothing(images: list[bytes]) -> None:
+def test_a_memo_of_zero_bytes_keeps_nothing(images: list[bytes]) -> None:
     with running(create_app(Settings(decoders=1, memo_bytes=0))) as server:
         assert [hash_pixels(server.client, images[0])["memo"] for _ in range(2)] == ["miss", "miss"]
