@@ -1,6 +1,6 @@
 """The table of hash algorithms: every difference between algorithms is looked up here.
 
-To add an algorithm, add an entry of ALGORITHM_SPECS, its name in Algorithm, a state in states.py,
+To add an algorithm, add an entry to ALGORITHM_SPECS, its name to Algorithm, a state to states.py,
 and the kernels cuda/NAME.cu and cuda/normalize_NAME.cu.
 """
 
@@ -23,18 +23,18 @@ ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
 
 class KernelSpec(NamedTuple):
-    """An algorithm's launch parameters, and the images for which a fused kernel pays."""
+    """An algorithm's launch parameters on a GPU, and which images its fused kernel speeds up."""
 
     threads: int
-    """Threads of a block."""
+    """Threads per block."""
     node_size: int
-    """Bytes of scratch memory for the digest or chaining value of a tile."""
+    """Bytes of scratch memory that a tile's digest or chaining value takes."""
     tile_shift: int | None
     """A tile is 2^tile_shift bytes. If None, the tile size depends on the amount of data."""
     fuses_partial_sectors: bool
-    """A fused kernel pays even for images that end within a memory sector."""
+    """The fused kernel is faster even for images that end within a memory sector."""
     fuses_channels_last: bool
-    """The fused kernel also pays for images whose channels are the last dimension."""
+    """The fused kernel is also faster for images whose channels are the last dimension."""
 
 
 class AlgorithmSpec(NamedTuple):
@@ -44,7 +44,7 @@ class AlgorithmSpec(NamedTuple):
     new_state: Callable[[int], State]
     """Return a new CPU state that uses up to `threads` threads."""
     hash_short: Callable[[FlatBuffer], bytes]
-    """Return the digest of a buffer from one thread: faster than a state for short buffers."""
+    """Return a buffer's digest on one thread, which is faster than a state for a short buffer."""
     kernels: KernelSpec
 
 

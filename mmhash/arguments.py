@@ -1,4 +1,4 @@
-"""Checks of arguments: each returns the value, or raises an error that names the argument.
+"""Argument checks. Each raises an error that names the argument; most return the checked value.
 
 engines/checks.py checks the lists and tokens that engines' functions take.
 """
@@ -23,28 +23,28 @@ def check_int(name: str, value: Any, least: int | None = None, most: int | None 
 
 
 def check_bool(name: str, value: Any) -> bool:
-    """Return a bool."""
+    """Return `value` if it is a bool."""
     if not isinstance(value, bool):
         raise InputTypeError(f"{name} must be True or False, not {type(value).__name__}")
     return value
 
 
 def check_bytes(name: str, value: Any) -> bytes:
-    """Return bytes."""
+    """Return `value` if it is bytes."""
     if not isinstance(value, bytes):
         raise InputTypeError(f"{name} must be bytes, not {type(value).__name__}")
     return value
 
 
 def check_str(name: str, value: Any) -> str:
-    """Return a str."""
+    """Return `value` if it is a str."""
     if not isinstance(value, str):
         raise InputTypeError(f"{name} must be a str, not {type(value).__name__}")
     return value
 
 
 def check_text(name: str, value: Any) -> str:
-    """Return a str that UTF-8 can encode."""
+    """Return `value` if it is a str that UTF-8 can encode."""
     try:
         check_str(name, value).encode()
     except UnicodeEncodeError:
@@ -53,17 +53,17 @@ def check_text(name: str, value: Any) -> str:
 
 
 def check_optional_text(name: str, value: Any) -> str | None:
-    """Return a str that UTF-8 can encode, or None."""
+    """Return `value` if it is None or a str that UTF-8 can encode."""
     if value is not None and not isinstance(value, str):
         raise InputTypeError(f"{name} must be a str or None, not {type(value).__name__}")
     return None if value is None else check_text(name, value)
 
 
 def check_seconds(name: str, value: Any, most: float = math.inf) -> float:
-    """Return a number of seconds that is more than 0 and at most `most`."""
+    """Return `value` if it is a number of seconds above 0 and up to `most`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InputTypeError(f"{name} must be a number of seconds, not {type(value).__name__}")
-    if not 0 < value <= most:  # NaN neither
+    if not 0 < value <= most:  # also refuses NaN
         bounds = "more than 0" if most == math.inf else f"more than 0 and at most {most}"
         number = value if isinstance(value, float) else shown(value)
         raise InputValueError(f"{name} must be {bounds} seconds, not {number}")
@@ -71,26 +71,29 @@ def check_seconds(name: str, value: Any, most: float = math.inf) -> float:
 
 
 def check_number(name: str, value: Any) -> None:
-    """Refuse anything but a finite number; numpy's are taken too."""
+    """Refuse anything but a finite number. Numpy's numbers are accepted."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise InputTypeError(f"{name} must be a number, not {type(value).__name__}")
     try:
         is_finite = math.isfinite(value)
-    except OverflowError:  # an int that no float has
+    except OverflowError:  # an int too large for a float
         is_finite = False
     if not is_finite:
         raise InputValueError(f"{name} must be a finite number")
 
 
 def check_choice(name: str, value: Any, *choices: str) -> None:
-    """Refuse a value that is none of the choices: a misspelt one would change keys."""
+    """Refuse a value that is not among the choices: a misspelt choice would change keys."""
     if value not in choices:
         *others, last = choices
         raise InputValueError(f"{name} must be {', '.join(others)} or {last}, not {value!r}")
 
 
 def header_value(name: str, value: Any) -> bytes:
-    """Return the bytes of a header's value; refuse a text that would end it or that HTTP trims."""
+    """Return a header's value as bytes.
+
+    Refuse text that HTTP would trim or that ends the header.
+    """
     text = check_text(name, value)
     if not text:
         raise InputValueError(f"{name} must not be empty")

@@ -1,4 +1,4 @@
-"""Digests computed on the CPU, of a buffer or of a stream."""
+"""Digests of a buffer or a stream, computed on the CPU."""
 
 from typing import Self
 

@@ -105,13 +105,13 @@ def blank_digests(algorithm: Algorithm, count: int) -> list[Digest]:
 
 
 def fill_digests(digests: list[Digest], contents: list[builtins.bytes]) -> None:
-    """Set the bytes of blank digests: faster than creating the digests now."""
+    """Set the bytes of blank digests, which is faster than creating the digests now."""
     for digest, content in zip(digests, contents, strict=True):
         _set_bytes(digest, content)
 
 
 def unchecked_digest(algorithm: Algorithm, content: builtins.bytes) -> Digest:
-    """Return a digest fresh from a hash function, which needs no checks."""
+    """Return a digest without checking it: the content comes straight from a hash function."""
     digest = object.__new__(Digest)
     _set_algorithm(digest, algorithm)
     _set_bytes(digest, content)

@@ -15,7 +15,7 @@ MMHashError
 import errno
 
 _SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
-# Pillow raises this one without a number.
+# Pillow raises this OSError without an errno.
 _SHORT_OF_MEMORY = "out of memory error"
 
 
@@ -48,7 +48,7 @@ class TransportError(MMHashError):
 
 
 class ServiceError(MMHashError):
-    """The service refused a request, or did not respond; then `status` is None.
+    """The service refused a request, or did not respond. Without a response, `status` is None.
 
     `type` and `detail` come from the problem in the response (docs/problems.md). `errors` lists the
     places in the request, each with its reason. `retry_after` is the number of seconds to wait
@@ -81,7 +81,7 @@ class DeviceError(MMHashError):
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Return True if the process lacks memory or descriptors, which says nothing about the item."""
+    """Return True if the process ran out of memory or descriptors: no fault of the item."""
     if isinstance(error, OSError):
         return error.errno in _SHORTAGES or str(error).startswith(_SHORT_OF_MEMORY)
     return isinstance(error, MemoryError)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def needs_extra(name: str) -> Iterator[None]:
-    """If an import in the block finds no package, name the extra in the error."""
+    """If an import in the block fails for want of a package, name the extra in the error."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -6,7 +6,7 @@ from mmhash.errors import MMHashError
 
 
 def check_not_forked(name: str, owner: int) -> None:
-    """Raise in a forked child if its parent, with process id `owner`, made the object.
+    """Raise an error in a forked child if the object was made by its parent, the process `owner`.
 
     Two processes on one connection would take each other's responses. Two processes that lease one
     pool's slices would overwrite each other's content.

@@ -20,11 +20,11 @@ TENANT_CONTEXT = "mmhash 2026-11-21 tenant v1"
 
 _NO_EXTRA = field(b"")
 
-# Copied, not updated: deriving the key of the context again for each frame takes longer.
+# Each frame copies this state, which is faster than deriving the context's key again.
 _KEY_STATE = blake3(derive_key_context=KEY_CONTEXT)
 
 
-@lru_cache(maxsize=1024)  # items of a list are often alike
+@lru_cache(maxsize=1024)  # items of a list often have the same dtype and shape
 def _before_digest(kind: str, dtype: str, shape: tuple[int, ...], algorithm: Algorithm) -> bytes:
     """Return the first five fields of a preimage, and the length of the digest."""
     fields = (
@@ -41,7 +41,7 @@ def _before_digest(kind: str, dtype: str, shape: tuple[int, ...], algorithm: Alg
 def preimage_template(
     kind: str, dtype: str, shape: tuple[int, ...], algorithm: Algorithm
 ) -> tuple[bytes, int]:
-    """Return a preimage with a zero digest, and its offset, for an item without an extra."""
+    """Return a preimage with zeros for the digest, and the digest's offset. There is no extra."""
     before = _before_digest(kind, dtype, shape, algorithm)
     return before + bytes(DIGEST_SIZE[algorithm]) + _NO_EXTRA, len(before)
 
@@ -60,7 +60,7 @@ def frame(
     return unchecked_digest("blake3", content)
 
 
-def frame_raw(  # noqa: PLR0917  (as frame(); keywords would take longer)
+def frame_raw(  # noqa: PLR0917  (like frame(); keywords would be slower)
     kind: str,
     dtype: str,
     shape: tuple[int, ...],
@@ -69,7 +69,7 @@ def frame_raw(  # noqa: PLR0917  (as frame(); keywords would take longer)
     extra: bytes,
     tenant: bytes | None,
 ) -> bytes:
-    """Return the bytes of the key for a digest's algorithm and bytes."""
+    """Return the bytes of the key, given the algorithm and the bytes of the digest."""
     framed = _before_digest(kind, dtype, shape, algorithm) + content
     state = (_KEY_STATE if tenant is None else _key_state(tenant)).copy()
     state.update(framed + (field(extra) if extra else _NO_EXTRA))
@@ -77,7 +77,7 @@ def frame_raw(  # noqa: PLR0917  (as frame(); keywords would take longer)
 
 
 def frame_template(template: tuple[bytes, int], content: bytes, tenant: bytes | None) -> bytes:
-    """Return the bytes of the key for a template and the bytes of a digest."""
+    """Return the bytes of the key, given a template and the bytes of a digest."""
     preimage, offset = template
     state = _key_state(tenant).copy()
     state.update(preimage[:offset] + content + _NO_EXTRA)
@@ -85,11 +85,11 @@ def frame_template(template: tuple[bytes, int], content: bytes, tenant: bytes | 
 
 
 Framer = Callable[[str, str, tuple[int, ...], bytes, bytes], bytes]
-"""Returns the bytes of a key for a kind, a dtype, a shape, the bytes of a digest, and an extra."""
+"""Takes a kind, a dtype, a shape, a digest's bytes and an extra; returns a key's bytes."""
 
 
 def new_framer(algorithm: Algorithm, tenant: bytes | None) -> Framer:
-    """Return `frame_raw` for one algorithm and tenant: faster for the items of a list."""
+    """Return `frame_raw` bound to an algorithm and a tenant, which is faster for many items."""
     new_state = _key_state(tenant).copy
 
     def frame_next(

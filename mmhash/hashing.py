@@ -24,10 +24,10 @@ from mmhash.view import View, read_view, view_of
 
 __all__ = ["MAX_DEPTH", "PendingKeys", "digest", "key", "keys"]
 
-# Tensors of a list that are located together, and launched together if all are on one GPU. Smaller
-# chunks start sooner, but the end of each launch leaves part of the GPU idle.
+# How many tensors of a list are located together, and launched together if all are on one GPU.
+# Smaller chunks start sooner, but the end of each launch leaves part of the GPU idle.
 _CHUNK = 64
-# Fewer tensors are located one by one, which is then faster.
+# Below this number, locating the tensors one by one is faster.
 _MIN_CHUNK = 8
 
 
@@ -94,7 +94,7 @@ class PendingKeys:
         self._lock = Lock()
 
     def wait(self) -> list[Digest]:
-        """Return the keys in the order of the items, which must not change until then."""
+        """Return the keys in the order of the items. Until then, the items must not change."""
         with self._lock:
             if self._collect is not None:
                 self._keys, self._collect = self._collect(), None
@@ -134,8 +134,7 @@ def keys(
 
     On a GPU a bundle takes one launch, and a list takes a launch per 64 tensors, on the caller's
     current stream. The items of an iterator are read one by one, because they may share one buffer.
-    That costs a launch per item on a GPU, and about as much time as a list for short items on the
-    host. If each item has its own memory, pass a list.
+    On a GPU, that costs a launch per item. If each item has its own memory, pass a list.
 
     Args:
         items: A list or an iterator of what `key()` takes, or the result of `split()`.
@@ -190,7 +189,7 @@ def _begin(items: Iterable[Any], options: Options, label: str = "") -> PendingKe
 
 
 def _add_each(items: Iterable[Any], leaves: Leaves, label: str, start: int = 0) -> list[Plan]:
-    """Add each item to `leaves`; return how leaves make up the items. `start` numbers the first."""
+    """Add each item to `leaves`; return how leaves make up the items, numbered from `start`."""
     plans: list[Plan] = []
     for item in items:
         try:
@@ -254,7 +253,7 @@ def _launch_bundle(bundle: Bundle, view: View, data: DeviceBytes, options: Optio
         return preimage_template("tensor", view.dtype, shape, options.algorithm)
 
     group = Group(data.device, options)
-    if isinstance(bounds, range) and row:  # the items have one size
+    if isinstance(bounds, range) and row:  # all items have the same size
         size = bounds.step * row
         group.addresses = list(range(data.address, data.address + data.nbytes, size))
         group.lengths = [size] * count

@@ -43,9 +43,9 @@ DAMAGE = (
 def read_image(
     image: "Image.Image", *, max_pixels: int = PILLOW_MAX_PIXELS
 ) -> tuple[int, bytes | bytearray, bytes]:
-    """Return the number of frames, the pixels of all, and their descriptions as in the spec.
+    """Return the number of frames, their pixels, and their descriptions as the spec defines them.
 
-    Leaves the image at its first frame. Checks the limit before reading pixels.
+    The limit is checked before any pixel is read. Afterwards the image is at its first frame.
     """
     try:
         count = _walk(image, max_pixels)
@@ -105,7 +105,7 @@ def applied_orientation(info: dict[Any, Any]) -> int:
     """Return the EXIF orientation that an engine applies to an image with this metadata.
 
     Engines call Pillow's `exif_transpose` on a newly opened file and ignore failures, such as a tag
-    that Pillow cannot write again. Here the function is called on a single pixel.
+    that Pillow cannot write again. This function calls it on a single pixel.
     """
     from PIL import ExifTags, Image, ImageOps  # noqa: PLC0415  (an extra)
 

@@ -29,7 +29,7 @@ from mmhash.view import Members, read_view
 if TYPE_CHECKING:
     from mmhash.states import FlatBuffer
 
-# Nesting of lists: deeper than any processor nests, shallower than Python's stack.
+# How deep lists may nest: deeper than any processor nests them, but within Python's stack.
 MAX_DEPTH = 16
 
 # Launch a full group at once: the GPU hashes it while the CPU prepares the next.
@@ -52,7 +52,7 @@ class Options(NamedTuple):
 
 
 class Group:
-    """Tensors on one GPU that are hashed in one launch: a list for each fact about them."""
+    """Tensors on one GPU that are hashed in one launch, as parallel lists."""
 
     def __init__(self, device: int, options: Options) -> None:
         self.device = device
@@ -60,7 +60,7 @@ class Group:
         self.numbers: list[int] = []
         self.addresses: list[int] = []
         self.lengths: list[int] = []
-        self.templates: list[tuple[bytes, int]] = []  # templates of the preimages of their keys
+        self.templates: list[tuple[bytes, int]] = []  # of the preimages of the keys
         # tensors or DeviceBytes, which keep the memory alive until it is read
         self.owners: list[Any] = []
         self.lease_checks: list[Callable[[], None]] = []
@@ -135,7 +135,7 @@ class Leaves:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        # An invalid tenant is not the error of an item.
+        # Check the tenant before any item is read: the error must not blame an item.
         self._frame = new_framer(options.algorithm, options.tenant)
         self._hash: Callable[[FlatBuffer], bytes] = (
             ALGORITHM_SPECS[options.algorithm].hash_short
@@ -151,7 +151,7 @@ class Leaves:
     def add(self, item: Any, depth: int = 0) -> Plan:
         """Add the leaves of an item; return how they make up the item."""
         kind = item.__class__
-        if kind is bytes and len(item) <= SHORT:  # with no View in between
+        if kind is bytes and len(item) <= SHORT:  # a View would take longer
             return self._frame("bytes", "", (), self._hash(item), b"")
         if isinstance(item, LISTS):
             if depth == MAX_DEPTH:

@@ -9,7 +9,7 @@ V = TypeVar("V")
 
 
 class LruCache(Generic[K, V]):
-    """Values by key. `size_of` says how much of `max_size` an entry takes. There is no lock."""
+    """Values by key. `size_of` says how much of `max_size` an entry takes. Not thread-safe."""
 
     def __init__(self, max_size: int, size_of: Callable[[K, V], int]) -> None:
         self.max_size = max_size

@@ -32,14 +32,14 @@ def check_one_frame(image: "Image.Image") -> None:
         return
     if several:
         raise InputValueError(
-            "the image has several frames: give the bytes of its file, or one frame: its copy()"
+            "the image has several frames: pass the bytes of its file, or the copy() of one frame"
         )
 
 
 def read_pil_image(image: "Image.Image") -> tuple[bytes, bytes]:
     """Return the pixels and the description of the frame that the image shows.
 
-    As with any use of its pixels, an image that is not decoded yet is decoded.
+    Like any use of its pixels, this decodes an image that is not decoded yet.
     """
     from PIL import Image  # noqa: PLC0415  (imported already: the input is an image)
 

@@ -1,4 +1,4 @@
-"""Keys of a Ray dataset, hashed on the nodes of its blocks: `mmhash bulk` on several machines."""
+"""Keys of a Ray dataset, hashed where its blocks are: `mmhash bulk` on several machines."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -34,7 +34,7 @@ def keys(
 
     If the column holds contents, it is removed. If it holds paths, which every node must be able to
     read, it stays. If an item cannot be hashed, its `error` says why; the others are hashed. The
-    columns of engines name their releases.
+    name of an engine's column includes the release.
     """
     check_choice("of", of, "bytes", "pixels")
     with_releases = tuple("@".join(parse_engine(engine)) for engine in split_names(engines))

@@ -9,12 +9,12 @@ import numpy as np
 
 from mmhash.errors import InputTypeError, InputValueError, shown
 
-# No bundle has more items, and each item becomes a view.
+# More items than any real bundle has. The limit bounds memory, because each item becomes a view.
 MAX_ITEMS = 1 << 20
 
 
 class Bundle:
-    """The items of a feature that holds several. Each slice is made on access.
+    """The items of a feature that holds several; an item is sliced when it is accessed.
 
     `keys()` hashes the items in place without making slices. The class is a Sequence by
     registration: subclassing would make `isinstance` slow for all other objects.
@@ -62,7 +62,7 @@ class Bundle:
     def __eq__(self, other: object) -> bool:
         return list(self) == list(other) if isinstance(other, LISTS) else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]  # as lists
+    __hash__ = None  # type: ignore[assignment]  # like a list
 
     def __repr__(self) -> str:
         return f"<Bundle of {len(self)} items>"
@@ -81,7 +81,7 @@ def split(feature: Any, *, grids: Any = None, counts: Any = None, dim: int = 0) 
         feature: A numpy array or a torch tensor that holds several items.
         grids: A row of 2 or 3 numbers for each item, whose product is the item's length along
             `dim`: the `image_grid_thw` of a processor.
-        counts: Instead, the lengths themselves, or a number n for n items of length 1.
+        counts: Instead of `grids`, the lengths themselves, or a number n for n items of length 1.
         dim: The dimension along which the items lie.
 
     Returns:
@@ -99,7 +99,9 @@ def split(feature: Any, *, grids: Any = None, counts: Any = None, dim: int = 0) 
     axes = len(feature.shape)
     dim = _whole("dim", dim)
     if not -axes <= dim < axes:
-        raise InputValueError(f"dim {shown(dim)} is not one of the feature's {axes}")
+        raise InputValueError(
+            f"dim {shown(dim)} is out of range: the feature has {axes} dimensions"
+        )
     dim %= axes
     return Bundle(feature, dim, _bounds(feature.shape[dim], grids, counts))
 
@@ -135,8 +137,8 @@ def _products(grids: Any) -> list[int]:
         return []
     width, *others = set(map(len, rows))
     if others or width not in {2, 3}:
-        raise InputValueError("grids needs 2 or 3 numbers per row, as many in each row")
-    # Checking the numbers of all rows at once is faster.
+        raise InputValueError("each row of grids must have 2 numbers, or each row must have 3")
+    # Check the numbers of all rows at once, which is faster.
     numbers = iter(_naturals("grids", list(chain.from_iterable(rows))))
     return list(map(prod, zip(*[numbers] * width, strict=True)))
 

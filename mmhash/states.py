@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 XXH3_LEAF = 256 * 1024
 XXH3_ROOT_SEED = int.from_bytes(b"mmh-root", "big")
 
-# XXH3 is as fast as memory, so starting a thread pays only from this much data on.
+# XXH3 is as fast as memory, so another thread is worth starting only for this much data.
 XXH3_SHARE = 32 << 20
 
 # The CPU limit of this process's control group as a container sees it: quota and period, or "max".
@@ -30,7 +30,7 @@ FlatBuffer = bytes | bytearray | memoryview
 
 
 class State(Protocol):
-    """An algorithm between its first byte and its digest."""
+    """A hash that is still taking data."""
 
     def update(self, data: FlatBuffer, /) -> object:
         """Add the bytes of `data`."""

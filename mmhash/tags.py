@@ -61,7 +61,7 @@ def sign_tag(
     newest = _derive(secrets)[0]
     _check_key(key)
     if check_int("expires", expires, 0) > _MAX_EXPIRES:
-        raise InputValueError("expires must be seconds since 1970, of 64 bits")
+        raise InputValueError("expires must be seconds since 1970, and fit in 64 bits")
     head = _VERSION + newest.id + expires.to_bytes(8, "little") + key.bytes
     return urlsafe_b64encode(head + _mac(newest, head, _audience(engine, tenant))).decode()
 
@@ -114,10 +114,10 @@ def open_tag(
     head, mac = raw[:-_MAC_SIZE], raw[-_MAC_SIZE:]
     version, secret_id, expires = head[:1], head[1:4], int.from_bytes(head[4:12], "little")
     if version != _VERSION:
-        raise TagError(f"the tag is of version {version[0]}, and only {_VERSION[0]} is known")
+        raise TagError(f"the tag has version {version[0]}: only version {_VERSION[0]} is known")
     signers = [secret for secret in derived if secret.id == secret_id]
     if not signers:
-        raise TagError("the tag is signed with a secret that is not, or no longer, among these")
+        raise TagError("the tag is signed with a secret that is unknown or no longer in use")
     if not any(compare_digest(_mac(secret, head, audience), mac) for secret in signers):
         raise TagError("the tag is forged, or made for another engine or tenant")
     if now >= expires:
@@ -156,7 +156,7 @@ def _check_key(key: Digest) -> None:
 def _audience(engine: str, tenant: str | None) -> bytes:
     """Return the fields that bind a tag to an engine and a tenant.
 
-    The engine's name stands without its release. All releases that accept a caller's hash accept
+    The engine's name counts without its release. All releases that accept a caller's hash accept
     the same form, and an upgrade behind a gateway should not invalidate every tag.
     """
     check_text("engine", engine)

@@ -24,7 +24,7 @@ _NO_MEMORY = (
     " function transform such as functionalize"
 )
 
-# Integers of the same size: when torch copies bools, it writes 1 for every value but 0.
+# Copy tensors as integers of the same size: a copy of bools would turn every true byte into 1.
 _SAME_SIZE = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
 
 
@@ -61,7 +61,8 @@ def is_tensor_type(kind: Any) -> bool:
 def read_tensor(tensor: "torch.Tensor", at_once: bool) -> Content:
     """Return the dtype, shape and bytes of a tensor.
 
-    `at_once` says that the caller hashes the bytes immediately; those of a short tensor are a copy.
+    With `at_once`, the caller hashes the bytes immediately, and a short tensor is copied, not
+    viewed.
     """
     try:
         if tensor.__class__ is not sys.modules["torch"].Tensor:
@@ -201,7 +202,7 @@ def copy_bytes(address: int, nbytes: int) -> bytes:
 
 
 LocatedList = tuple[list[int], list[int], list[int], str, list[tuple[int, ...]]]
-"""Dense tensors: the GPU of each, or HOST; addresses and bytes; the common dtype; the shapes."""
+"""The GPUs (or HOST), addresses and sizes of dense tensors, their common dtype, their shapes."""
 
 _nbytes, _is_cuda, _is_cpu, _dtype, _shape = map(
     attrgetter, ("nbytes", "is_cuda", "is_cpu", "dtype", "shape")
@@ -211,8 +212,8 @@ _nbytes, _is_cuda, _is_cpu, _dtype, _shape = map(
 def locate_list(items: Sequence[Any]) -> LocatedList | None:
     """Return the locations of dense tensors of one dtype that are all on GPUs, or all short.
 
-    None means that each tensor must be read by itself. This is the slowest step for a list of
-    tensors, so map() asks each question of all tensors without Python in between.
+    None means that each tensor must be read by itself. For a list of tensors this is the slowest
+    step, so each map() reads one attribute of all tensors without running Python code in between.
     """
     tensor: Any = getattr(sys.modules.get("torch"), "Tensor", None)
     if type(items[0]) is not tensor or len(set(map(type, items))) > 1:

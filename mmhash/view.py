@@ -1,7 +1,7 @@
 """Views: any input as kind, dtype, shape and flat bytes, read in place if possible.
 
 An input without bytes of its own is refused with an error that names its type. Nothing is
-unpickled. Neither torch nor Pillow is imported before one of their objects is an input.
+unpickled. torch and Pillow are imported only once an input is one of their objects.
 """
 
 import mmap
@@ -28,14 +28,14 @@ Kind = Literal["bytes", "tensor", "image", "list"]
 
 _DLPACK_HOST_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
 
-# Format codes of a buffer that mean an address. "Zf", "Zd" and "Zg" are complex numbers.
+# The format codes of addresses in a buffer. "Zf", "Zd" and "Zg" are complex numbers.
 _ADDRESS = re.compile(r"[OPXz&]|Z(?![fdg])")
 
 
 class View(NamedTuple):
     """An input's metadata and the location of its bytes.
 
-    `extra` holds metadata that only images have, as a frame needs it: modes, sizes and palettes.
+    `extra` holds what only images have, as framing takes it: modes, sizes and palettes.
     `check_lease`, if set, raises an error if leased bytes may have changed while they were read.
     """
 
@@ -73,7 +73,7 @@ def view_of(item: Any) -> View:
 def read_view(item: Any, at_once: bool = True) -> Members:
     """Return the members of the view of `item`.
 
-    `at_once` says that the caller hashes the bytes immediately.
+    With `at_once`, the caller hashes the bytes immediately.
     """
     kind = item.__class__
     if kind is np.ndarray:
@@ -127,7 +127,7 @@ def _why_refused(item: Any) -> str:
             return "a path has no bytes of its own: use key_file() or digest_file()"
         case _:
             return (
-                f"cannot hash a {type(item).__module__}.{type(item).__qualname__}: give a"
+                f"cannot hash a {type(item).__module__}.{type(item).__qualname__}: pass a"
                 " bytes-like object, a numpy array, a torch tensor, a DLPack array or a PIL image"
             )
 
@@ -199,7 +199,7 @@ def _flat_array(values: np.ndarray[Any, Any]) -> memoryview:
 
 
 def _read_dlpack(item: Any) -> Members:
-    """Read an array with numpy if it is on the host and numpy has its dtype, or with torch."""
+    """Read an array with numpy if it is on the host and numpy has its dtype, else with torch."""
     name = f"{type(item).__module__}.{type(item).__qualname__}"
     if item.__dlpack_device__()[0] in _DLPACK_HOST_DEVICES:
         with suppress(BufferError, RuntimeError):  # try torch next
