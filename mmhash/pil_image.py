@@ -32,7 +32,7 @@ def check_one_frame(image: "Image.Image") -> None:
         return
     if several:
         raise InputValueError(
-            "the image has several frames: pass the bytes of its file, or the copy() of one frame"
+            "the image has several frames: give the bytes of its file, or the copy() of one frame"
         )
 
 

@@ -10,7 +10,8 @@ from mmhash.errors import InputTypeError, InputValueError
 _UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _ARRAY = range(5)
 _NULL = b"\xf6"
 
-# A head holds numbers up to 23 itself. From each of these numbers on, that many bytes follow it.
+# A head itself holds a number below 24. From each of these steps on, more bytes follow the head:
+# the width of that step.
 _STEPS = np.array([24, 1 << 8, 1 << 16, 1 << 32], np.uint64)
 _WIDTHS = np.array([0, 1, 2, 4, 8])
 
@@ -46,12 +47,12 @@ def dumps(value: Any) -> bytes:
 
 
 def int_arrays(numbers: Sequence[int], length: int) -> list[Encoded]:
-    """Return each whole run of `length` numbers as an array; they are from 0 to 2**64 - 1."""
+    """Return each full run of `length` numbers as an array. Numbers must be from 0 to 2**64 - 1."""
     whole = len(numbers) - len(numbers) % length
     values = np.array(numbers[:whole], np.uint64)
     steps = np.searchsorted(_STEPS, values, side="right")
     widths = _WIDTHS[steps]
-    # A row per number: the head, the bytes at the left, and after them what the mask drops.
+    # A row per number: the head, then the number's bytes, left-aligned. The mask drops the rest.
     rows = np.empty((whole, 9), np.uint8)
     rows[:, 0] = np.where(steps, 23 + steps, values)
     shifts = np.where(steps, 64 - 8 * widths, 0).astype(np.uint64)

@@ -1,6 +1,6 @@
-"""Checks of the arguments of engine functions: each returns the value or names it in an error.
+"""Argument checks of engine functions. Each returns the value, or raises an error that names it.
 
-Unlike arguments.py, they also accept numpy numbers and arrays, and tensors.
+Unlike the checks in arguments.py, these also accept numpy numbers and arrays, and tensors.
 """
 
 from array import array
@@ -21,19 +21,19 @@ MAX_TOKENS = 1 << 24
 
 @contextmanager
 def readable(what: str) -> Iterator[None]:
-    """Replace the errors of numpy and torch for unreadable content by errors that name it."""
+    """Turn errors of numpy and torch about unreadable content into errors that name the content."""
     try:
         yield
     except MMHashError:
         raise
     except MemoryError:
-        raise LimitError(f"{what} takes more memory than there is") from None
+        raise LimitError(f"{what} needs more memory than is available") from None
     except RecursionError:
         raise InputValueError(f"{what} is nested too deep") from None
     except (
         BufferError,
         RuntimeError,
-        SystemError,  # raised by numpy, for text beyond Unicode
+        SystemError,  # numpy raises it for text beyond Unicode
         TypeError,
         ValueError,
         np.ma.MAError,
@@ -42,7 +42,7 @@ def readable(what: str) -> Iterator[None]:
 
 
 def key(function: str, value: Any) -> Digest:
-    """Return the key that a function with this name got as an argument."""
+    """Return a function's argument if it is a key; an error names the function."""
     if not isinstance(value, Digest):
         kind = type(value).__name__
         raise InputTypeError(

@@ -1,4 +1,4 @@
-"""Hashes of items and blocks in Dynamo's frontend, router and workers.
+"""The hashes of items and blocks that Dynamo's frontend, router and workers use.
 
 Dynamo sends its workers a 64-bit hash as 16 hex digits.
 """
@@ -50,8 +50,8 @@ _DECODED_MODES = ("L", "LA", "RGB", "RGBA")
 class RoutingSpan(NamedTuple):
     """The placeholders of an item among the tokens.
 
-    `is_embed`, a list, array or tensor, says which of the `length` places are placeholders. Without
-    it, all are.
+    `is_embed`, a list, array or tensor, says which of the `length` places are placeholders. If it
+    is None, all places are.
     """
 
     mm_hash: str | None
@@ -64,7 +64,8 @@ class RoutingSpan(NamedTuple):
 def mm_hash(decoded: Any, *, version: str = LATEST) -> str:
     """Return the hash of decoded pixels: a uint8 array or tensor of any shape, or a PIL image.
 
-    Dynamo decodes JPEG with libjpeg-turbo, or in Rust. If Pillow's pixels differ, so do the hashes.
+    Dynamo decodes JPEG with libjpeg-turbo, or in Rust. If Pillow decodes other pixels, the hash
+    differs.
     """
     RELEASES.recipe(version)
     if is_image(decoded):
@@ -92,7 +93,7 @@ def url_hash(url: str, *, version: str = LATEST) -> str:
 
 @checks.readable("data")
 def bytes_hash(data: Any, *, version: str = LATEST) -> str:
-    """Return the 64 hex digits by which a TensorRT-LLM worker caches an encoded item."""
+    """Return the 64 hex digits under which a TensorRT-LLM worker caches an encoded item."""
     RELEASES.recipe(version)
     view = view_of(data)
     if view.kind != "bytes":
@@ -147,7 +148,7 @@ def pad_value(mm_hash: str, *, version: str = LATEST) -> int:
 def routing_tokens(
     tokens: Tokens, spans: Sequence[RoutingSpan | engine.Span], *, version: str = LATEST
 ) -> list[int] | None:
-    """Return the tokens that the router matches workers by, with pad values for placeholders.
+    """Return the tokens by which the router chooses workers, with pad values for placeholders.
 
     Return None if no placeholder was replaced: then Dynamo routes by the text. As in Dynamo, a span
     without a hash is skipped, a span past the last token is cut, and only the first 16 digits of a
@@ -178,8 +179,9 @@ def block_keys(
 ) -> list[str]:
     """Return the hash of each full block of tokens, not chained: `sequence_keys` chains them.
 
-    `items` lists for each block the hashes of the items that reach into it, in any order; the list
-    may end early. With `eagle`, a block also covers the first token of the next block.
+    `items` has an entry for each block: the hashes, in any order, of the items that reach into the
+    block. The list may end early. With `eagle`, a block also covers the first token of the next
+    block.
     """
     RELEASES.recipe(version)
     block_size = check_int("block_size", block_size, 1, (1 << 32) - 1)
@@ -212,7 +214,7 @@ def _pixels(image: "Image.Image", modes: tuple[str, ...]) -> bytes:
         raise InputValueError("the image is truncated or damaged: it cannot be decoded") from error
     if image.mode not in modes:
         raise InputValueError(
-            f"the image is of mode {image.mode}, but {' or '.join(modes)} is hashed: convert it"
+            f"Dynamo hashes images of mode {' or '.join(modes)}, not {image.mode}: convert this one"
         )
     return pixels
 

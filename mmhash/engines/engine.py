@@ -1,7 +1,7 @@
 """The description of an engine: everything the rest of mmhash needs to know about it.
 
-Each engine's module defines one `ENGINE`, and `registry` lists them. An attribute that is None is a
-feature that the engine lacks.
+Each engine's module defines one `ENGINE`, and `registry` lists them. If an attribute is None, the
+engine lacks that feature.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -43,7 +43,7 @@ class UnsupportedFieldError(InputValueError):
 
     def __init__(self, engine: str, version: str, field: str, known: Iterable[str]) -> None:
         taken = ", ".join(sorted(known)) or "no such field"
-        super().__init__(f"{engine} {version} has no {field}: leave it out, it takes {taken}")
+        super().__init__(f"{engine} {version} has no {field}: leave it out (it takes {taken})")
         self.field = field
 
 
@@ -55,12 +55,12 @@ class ItemSpanError(InputValueError):
 class Span:
     """The placeholders of one item, from `start` up to `end`, and its key or its 64-bit hash.
 
-    The client and every engine's functions accept it. Some engines also have spans of their own
-    form, such as `vllm.Span`, for identifiers that are not keys.
+    The client and every engine's functions accept this span. Some engines also have their own
+    spans, such as `vllm.Span`, for identifiers that are not keys.
 
     Args:
         start: The index of the first placeholder.
-        end: The index after the last one.
+        end: The index after the last placeholder.
         key: The item's key …
         hash: … or its 64-bit hash, 16 hex digits, which suffices for SGLang.
 
@@ -104,7 +104,7 @@ class BlockOptions(TypedDict, total=False):
     lora: str | None
     """The name of a LoRA adapter."""
     lora_path: str | None
-    """The adapter's path, which counts in block keys from vLLM 0.31 on."""
+    """The adapter's path, which block keys include since vLLM 0.31."""
     lookahead: int | None
     """How many tokens after a block vLLM includes in its key."""
 
@@ -122,7 +122,7 @@ class Prompt:
 
     @property
     def special_fields(self) -> list[str]:
-        """The names of the fields and options that not every engine has, and this prompt has."""
+        """The names of this prompt's fields and options that only some engines support."""
         special = {"cache_salt": self.cache_salt, "extra_key": self.extra_key, **self.options}
         return [name for name, value in special.items() if value is not None]
 
@@ -193,12 +193,11 @@ class ChatFormat:
 
 @dataclass(frozen=True, slots=True)
 class NativeFormat:
-    """The places of media and hashes in an engine's native request: lists beside each other.
+    """The places of media and hashes in an engine's native request, which holds parallel lists.
 
-    `prompts` are the members that hold the prompt, each with the depth of lists that a batch has.
-    The list `hashes` has an entry for each item of `media`; each entry is the request field
-    `hash_name`. The engine also counts the media of `uncounted`, so a request that has any gets no
-    hashes.
+    `prompts` maps each member that can hold the prompt to how deep a batch nests its lists. The
+    list `hashes` has an entry for each item of `media`: the value of the request field `hash_name`.
+    The engine also counts the media of `uncounted`, so a request that has any gets no hashes.
     """
 
     prompts: Mapping[str, int]
@@ -218,9 +217,9 @@ class AnnotateFormats:
     """The requests that `/annotate` accepts for an engine.
 
     `chat` and `native` return the format of a release, or None if that release takes no hash there.
-    `options` returns the members of a request that change what a processor makes of an item.
-    `unhashed` returns the options that the release does not hash safely together with a caller's
-    hash.
+    `chat_options` and `native_options` are the members of a request that change what a processor
+    makes of an item. `unhashed` returns those options that the release does not hash safely
+    together with a caller's hash.
     """
 
     chat: Callable[[str], ChatFormat | None] | None = None
@@ -232,7 +231,10 @@ class AnnotateFormats:
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:
-    """An engine, as the registry lists it. Its functions get releases that `releases` knows."""
+    """An engine, as the registry lists it.
+
+    Callers pass its functions only releases in `releases`.
+    """
 
     name: str
     title: str
@@ -242,7 +244,7 @@ class Engine:
     request_fields: Callable[[Digest, str], RequestFields]
     """The request fields that carry a key."""
     hashes_of_key: Callable[[Digest], tuple[str, ...]] = lambda _: ()
-    """All texts that a tag for this key allows in a request, for any release."""
+    """Every text that a tag for this key allows in a request, whatever the release."""
 
     hashes_files: Callable[[str, str], bool] | None = None
     """True for a server ("rust", "mmhash") and release that name an image by its file."""
@@ -264,7 +266,7 @@ class Engine:
     feature_formats: frozenset[str] = frozenset()
     """The formats of media objects that hold features, in lower case."""
     unguarded_variable: str | None = None
-    """An environment variable that makes the engine serve without an ASGI app, and so unguarded."""
+    """An environment variable that makes the engine serve without an ASGI app, so unguarded."""
     compression_headers: tuple[str, ...] = ()
     """Headers other than Content-Encoding that make the engine decompress a body."""
 
@@ -305,7 +307,7 @@ class Engine:
         return False
 
     def prompt_blocks(self, prompt: Prompt, version: str) -> BlockList:
-        """Return the blocks of a prompt; a field that the release lacks is an error."""
+        """Return the blocks of a prompt. Raise an error for a field that the release lacks."""
         if self.blocks is None:
             raise InputValueError(f"mmhash does not know how {self.name} names blocks")
         known = self.prompt_fields(version)

@@ -1,4 +1,4 @@
-"""Processing options of a request: a key that covers the options as well as the media.
+"""Keys that cover the processing options of a request as well as the media.
 
 An engine reuses its processor's output under the caller's hash. If the engine does not add the
 options to that hash unambiguously, the hash itself must depend on them (docs/spec.md, section 10).
@@ -45,7 +45,7 @@ class Number(str):
 
 
 def with_options(key: Digest, options: str) -> Digest:
-    """Return the key that covers an item and the text of its options; `key` if it has none."""
+    """Return a key that covers the item and the text of its options: `key` if there are none."""
     if not options:
         return key
     made = blake3(key.bytes + field(options.encode()), derive_key_context=OPTIONS_CONTEXT)

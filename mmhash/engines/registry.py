@@ -26,10 +26,11 @@ def known() -> dict[str, list[str]]:
 
 
 def find(text: str, *, engine_fallback: Fallback | None = None) -> tuple[Engine, str]:
-    """Return engine and release of `sglang@0.5.23`; `sglang` is its newest known release.
+    """Return the engine and release that `sglang@0.5.23` names.
 
-    An unknown release is an error. With `engine_fallback="nearest-older"`, the result is the newest
-    known older release, whose recipe is the best guess.
+    `sglang` alone means the newest known release. An unknown release is an error. With
+    `engine_fallback="nearest-older"`, the result is the newest known older release, whose recipe is
+    the best guess.
     """
     name, _, version = check_text("an engine", text).partition("@")
     engine = _BY_NAME.get(name)
@@ -68,8 +69,8 @@ def request_fields(
     Args:
         key: The key of an item.
         engine: The engine and its release: `"sglang@0.5.23"`, or `"sglang"` for the newest known.
-        exif_orientation: The image's EXIF orientation, 1 to 8, if the key is by its pixels. Engines
-            that apply the orientation must tell such images apart; the key does not.
+        exif_orientation: The image's EXIF orientation, 1 to 8, if the key comes from its pixels.
+            Engines that apply the orientation must tell such images apart; the key does not.
 
     >>> request_fields(mmhash.key(b"abc"), "sglang@0.5.23")["mm_hash"]
     '0f3e80300d68299e'

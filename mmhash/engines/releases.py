@@ -92,7 +92,7 @@ class Releases(Generic[Recipe]):
         return InputValueError(f"{self.engine} {version} is not known: mmhash knows {known}{hint}")
 
 
-@lru_cache(256)  # a plan calls this ten times
+@lru_cache(256)  # a plan calls this repeatedly
 def _find(releases: Releases[Recipe], version: str) -> Range[Recipe]:
     return releases.find(version)
 
@@ -102,7 +102,7 @@ def is_since(version: str, first: str) -> bool:
     return _parse(version) >= _parse(first)
 
 
-@lru_cache(256)  # a plan calls this 60 times
+@lru_cache(256)  # a plan calls this repeatedly
 def _parse(version: str) -> tuple[tuple[int, ...], int, int]:
     """Return a sort key: the numbers of the release, of its candidate, and of any later suffix."""
     match = _VERSION.fullmatch(version.rpartition("@")[2])  # sglang@0.5.23 is accepted too

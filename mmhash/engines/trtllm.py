@@ -36,7 +36,7 @@ LATEST = RELEASES.latest
 # The members of a video's metadata that say which frames were sampled. The engine hashes them.
 _SAMPLING = ("frames_indices", "fps", "duration", "total_num_frames")
 
-# For these dtypes item() returns the same object again, so the engine never ends.
+# For these dtypes item() returns the same object again, so the engine would recurse forever.
 _NO_PYTHON_SCALAR = (np.longdouble, np.clongdouble)
 
 _HEX = re.compile(r"[0-9a-fA-F]{64}")
@@ -216,7 +216,7 @@ def _value(value: Any) -> _Pieces:
             yield from _value(value.item())
         case _:
             raise InputTypeError(
-                f"tensorrt-llm hashes no {type(value).__module__}.{type(value).__qualname__}"
+                f"tensorrt-llm cannot hash a {type(value).__module__}.{type(value).__qualname__}"
             )
 
 
@@ -257,8 +257,8 @@ def _array_of(tensor: "torch.Tensor") -> np.ndarray[Any, Any]:
         return tensor.detach().cpu().numpy()
     except (TypeError, RuntimeError):
         raise InputTypeError(
-            f"tensorrt-llm hashes what numpy can hold, which a tensor of {tensor.dtype} on"
-            f" {tensor.device} is not"
+            "tensorrt-llm hashes only tensors that numpy can hold, unlike a tensor of"
+            f" {tensor.dtype} on {tensor.device}"
         ) from None
 
 
@@ -285,7 +285,7 @@ def _sorted(names: dict[Any, Any]) -> list[Any]:
     try:
         return sorted(names)
     except TypeError:
-        raise InputTypeError("a dict's keys must be of kinds that can be sorted together") from None
+        raise InputTypeError("a dict's keys must have types that can be sorted together") from None
 
 
 def _utf8(text: str) -> bytes:

@@ -16,8 +16,8 @@ from mmhash.engines.sglang.releases import LATEST, RELEASES
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.torch_tensor import is_tensor
 
-# The first releases that split at all, that split without a grid, that split rows of patches, and
-# that reject a flat grid.
+# The first release that splits bundles, splits without a grid, splits rows of patches, and rejects
+# a flat grid.
 _SPLITS, _SPLITS_BY_ROW, _SPLITS_PATCHES, _NEEDS_ROWS = "0.5.7", "0.5.10", "0.5.14", "0.5.15"
 
 # The names under which processors store the rows of each image, and the first release that reads
@@ -25,7 +25,7 @@ _SPLITS, _SPLITS_BY_ROW, _SPLITS_PATCHES, _NEEDS_ROWS = "0.5.7", "0.5.10", "0.5.
 _IMAGE_GRIDS = {"image_grid_thw": "0.5.7", "grid_thws": "0.5.23", "image_grid_hws": "0.5.15"}
 _VIDEO_GRID = "video_grid_thw"
 # Members with a row per patch. The feature has a row per item, and `num_patches` counts the patches
-# of each.
+# of each item.
 _PATCH_ROWS = frozenset({"patch_pixel_values", "patch_newline_mask"})
 
 
@@ -57,9 +57,9 @@ class _Cut(NamedTuple):
 
 @checks.readable("the item")
 def split_bundle(item: AnyItem, *, version: str = LATEST) -> list[AnyItem]:
-    """Return the items that SGLang splits an item into; unsplit, the item is unchanged.
+    """Return the items into which SGLang splits an item, or a list of the item if it is not split.
 
-    Split items have no hash: the hash belonged to the bundle.
+    Split items have no hash, because the hash belonged to the bundle.
     """
     RELEASES.recipe(version)  # raises for an unknown release
     bundle: Any = item

@@ -1,7 +1,7 @@
 """SGLang for the registry: its requests, its keys, and what the guard must know about it.
 
-The fields are those read by the sources of all known releases. The request formats are from SGLang
-0.5.23 (entrypoints/openai/protocol.py, managers/io_struct.py, tokenizer_manager.py).
+The tables list every field that the sources of any known release read. The request formats are from
+SGLang 0.5.23 (entrypoints/openai/protocol.py, managers/io_struct.py, tokenizer_manager.py).
 """
 
 from collections.abc import Iterator
@@ -76,7 +76,7 @@ def _blocks(prompt: Prompt, version: str) -> BlockList:
     extra_key, salt = prompt.extra_key, prompt.cache_salt
     keys = page_keys(ids, size, extra_key=extra_key, cache_salt=salt, version=version)
     event_names = keys
-    if (extra_key, salt) != (None, None):  # the seeds of both differ
+    if (extra_key, salt) != (None, None):  # event ids have another seed than keys
         event_names = event_keys(ids, size, cache_salt=salt, version=version)
     return BlockList(keys, [event_id(name) for name in event_names])
 

@@ -1,7 +1,7 @@
 """SGLang's 64-bit hash of a feature or of an encoded file.
 
-On the CPU, a feature's hash is truncated SHA-256; on a GPU, the engine uses a mix of its own. A
-file's hash is truncated BLAKE3.
+On the CPU, a feature's hash is truncated SHA-256. On a GPU, the engine uses its own mix. A file's
+hash is truncated BLAKE3.
 """
 
 import hashlib
@@ -90,7 +90,7 @@ def _widened(tensor: "torch.Tensor", version: str) -> "torch.Tensor":
         tensor.cpu().numpy()
     except TypeError:
         raise InputTypeError(
-            f"sglang {version} cannot hash a tensor of dtype {tensor.dtype}: numpy has none"
+            f"sglang {version} cannot hash a tensor of dtype {tensor.dtype}: numpy lacks it"
         ) from None
     return tensor
 

@@ -13,7 +13,7 @@ _U32 = npt.NDArray[np.uint32]
 _MASK_64 = 2**64 - 1
 _TILE = 8192
 _TILE_BYTES = 4 * _TILE
-# How many tiles are hashed at a time: fewer leave numpy's overhead, more gain nothing.
+# How many tiles are hashed at a time. With fewer, numpy's overhead dominates; more gain nothing.
 _ROWS = 16
 
 
@@ -21,8 +21,8 @@ _ROWS = 16
 def gpu_hash(data: Any) -> int:
     """Return the value of SGLang's GPU kernel for anything that has bytes, computed on the CPU.
 
-    The input is padded with zero bytes to a multiple of 4, so such zeros do not count. No bytes
-    hash to 0.
+    The input is padded with zero bytes to a multiple of 4, so the zeros that complete the last word
+    do not change the hash. Empty input hashes to 0.
     """
     content = np.frombuffer(bytes_of(data), np.uint8)
     nbytes = -(-len(content) // 4) * 4
@@ -44,7 +44,7 @@ def _rotl(words: _U32, by: int) -> _U32:
 
 
 def _lane(multiplier: int, seed: int, rotation: int) -> tuple[np.uint32, int, _U32, _U32]:
-    """Return for one of the two hashes the mask parts that depend on a word's place in a tile.
+    """Return, for one of the two hashes, what in the mask depends on a word's place in a tile.
 
     A word's index is the start of its tile plus its place. Both parts of the mask split along that
     sum: the product because it is linear, and the rotation because the summands share no bit.

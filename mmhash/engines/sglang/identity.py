@@ -100,7 +100,7 @@ def artifact_key(
     processor_fingerprint: str,
     preprocess_kwargs: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the key of a processor's artifact: of the content, the processor and its arguments."""
+    """Return an artifact's key, which covers the content, the processor and its arguments."""
     if preprocess_kwargs is not None and not isinstance(preprocess_kwargs, Mapping):
         raise InputTypeError(
             f"preprocess_kwargs must be a dict or None, not {type(preprocess_kwargs).__name__}"
@@ -156,7 +156,7 @@ def _as_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def _canonical(value: Any) -> Any:  # noqa: PLR0912  (a case a type)
+def _canonical(value: Any) -> Any:  # noqa: PLR0912  (a case for each type)
     """Return `value` with the type of each part, to keep 1, 1.0, True and "1" apart.
 
     The order of the cases is the engine's: a value may match several types.
@@ -177,7 +177,7 @@ def _canonical(value: Any) -> Any:  # noqa: PLR0912  (a case a type)
             return {"type": "bool", "value": value}
         case int():
             return {"type": "int", "value": _digits(value)}
-        case float():  # also float64 of numpy
+        case float():  # numpy's float64 too
             return {"type": "float64", "bits": struct.pack("!d", value).hex()}
         case str():
             return {"type": "str", "value": value}

@@ -75,8 +75,8 @@ def pad_input_ids(
 ) -> list[int]:
     """Return `input_ids` with each span of placeholders filled with pad values.
 
-    A span is a `Span` of mmhash.engines or `(start, end, hash_or_identity)`, without `end`. Spans
-    must not overlap.
+    A span is a `Span` of mmhash.engines or `(start, end, hash_or_identity)`, where `end` is
+    exclusive. Spans must not overlap.
     """
     recipe = RELEASES.recipe(version)
     padded = _ids(input_ids)
@@ -126,7 +126,7 @@ def _pads(item: Hash, recipe: Recipe, version: str) -> list[int]:
     elif isinstance(item, Integral) and not isinstance(item, bool):
         number = int(item)
     else:
-        hint = "parse_mm_hash() reads hex" if isinstance(item, str) else "hash it by mmhash.key()"
+        hint = "parse_mm_hash() reads hex" if isinstance(item, str) else "mmhash.key() makes a key"
         kind = type(item).__name__
         raise InputTypeError(f"a hash must be an int, 32 bytes or a key, not {kind}: {hint}")
     if number < 0:

@@ -15,7 +15,7 @@ from mmhash.engines.sglang.releases import LATEST, RELEASES, require
 from mmhash.errors import InputTypeError, InputValueError
 
 Tokens = Sequence[int] | Sequence[Sequence[int]] | np.ndarray[Any, Any]
-"""Token ids, including padded ones, or pairs of ids (bigrams, kept by speculative decoding)."""
+"""Token ids and pad values, or pairs of ids (the bigrams that speculative decoding keeps)."""
 
 _HEX_64 = re.compile(r"[0-9a-fA-F]{64}")
 _MAX_NARROW = 2**32 - 1
@@ -147,7 +147,7 @@ def _pages(tokens: Tokens, page_size: int | None, version: str) -> list[bytes]:
         require(has_wide, "tokens above 32 bits", "0.5.23", version)
         data = ids.astype("<u8").tobytes()
         for page in np.unique(wide // step).tolist():
-            # An odd number of bytes, which no narrow page has.
+            # The mark makes the number of bytes odd, so no narrow page looks the same.
             pages[page] = b"\xff" + data[8 * page * step : 8 * (page + 1) * step]
     return pages
 
@@ -164,7 +164,7 @@ def _ids(tokens: Any) -> tuple[np.ndarray[Any, Any], int]:
     except InputTypeError as error:
         raise InputTypeError(f"tokens must be whole numbers, or pairs of them: {error}") from None
     if values.ndim == 2 and width != 2:
-        raise InputTypeError(f"tokens must be whole numbers, or pairs of them, not of {width}")
+        raise InputTypeError(f"tokens must be whole numbers, or pairs of them, not rows of {width}")
     if values.size and (values.min() < 0 or values.max() > _MAX_TOKEN):
         raise InputValueError(f"a token must be 0 to {_MAX_TOKEN} (63 bits)")
     return values.reshape(-1), width

@@ -9,14 +9,15 @@ from mmhash.errors import InputValueError
 class Recipe(NamedTuple):
     """How a range of releases computes hashes, pads and page keys."""
 
-    # "widened": bfloat16 first becomes float32, and a list becomes one tensor of one dtype.
+    # "widened": bfloat16 is first converted to float32, and a list is joined to one tensor.
     cpu_hash: Literal["widened", "raw"]
     gpu_hash: bool
     pads: Literal["modulo", "shifted", "wide"]
     mm_hashes: bool
     namespaces: bool
     wide_pages: bool
-    # SGLANG_RUST_SERVER=1, which hashes an image's file. 0.5.22 has it too, but was not compared.
+    # The Rust server (SGLANG_RUST_SERVER=1) hashes an image's file. 0.5.22 has this server too, but
+    # nobody has compared its hashes.
     file_hash: bool = False
 
 
@@ -48,6 +49,6 @@ def is_rust(server: Any, version: str) -> bool:
 def reads_every_form(version: str) -> bool:
     """Return True if a release has plans for tools, Messages and Responses requests.
 
-    0.5.21 and 0.5.22 lie between two ways of showing tools, and were not compared.
+    0.5.21 and 0.5.22 changed how tools are shown, and nobody has compared their prompts.
     """
     return version == "0.5.20" or is_since(version, "0.5.23")

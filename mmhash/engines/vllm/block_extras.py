@@ -1,7 +1,8 @@
 """What vLLM binds into a block's key apart from its tokens: items, LoRA, salt, lookahead.
 
 The engine finds the items of a block by an index that it moves from block to block. If items touch
-or contain each other, the items it skips change the keys, so every step here copies the engine's.
+or contain each other, this index skips some of them, which changes the keys. So every step here
+copies the engine's.
 """
 
 from bisect import bisect_left
@@ -14,7 +15,7 @@ from mmhash.engines import checks, engine
 from mmhash.engines.vllm.releases import LATEST, RELEASES, Recipe, require
 from mmhash.errors import InputTypeError, InputValueError, LimitError
 
-# The most tokens that all blocks together may look ahead to: each takes time and memory.
+# The most lookahead tokens of all blocks together: each token takes time and memory.
 _MAX_AHEAD = 1 << 22
 
 # Constants of the engine. In a pickle, later uses of a constant refer to the first.
@@ -105,7 +106,7 @@ def event_extra_keys(extra: ExtraKeys, *, version: str = LATEST) -> ExtraKeys:
 
 
 def copied_text(name: str, text: Any) -> str:
-    """Return a copy in which no two texts are one object, as in vLLM: a pickle would show it."""
+    """Return a copy that is an object of its own, as in vLLM: pickles show shared objects."""
     return check_text(name, text).encode().decode()
 
 
@@ -129,9 +130,6 @@ def copied_extra_keys(extra: ExtraKeys, *, version: str) -> ExtraKeys:
 
     copy: ExtraKeys = copied(extra)
     return copy
-
-
-# The form of a key.
 
 
 def _keys_of_items(
@@ -177,9 +175,6 @@ def _salt_keys(cache_salt: str, recipe: Recipe) -> tuple[Any, ...]:
     return (("cache_salt", salt),) if recipe.extra_keys == "tagged" else (salt,)
 
 
-# The items of a block.
-
-
 def _check_items(items: Any) -> list[Span]:
     """Return the items with plain values. Raise unless they are sorted by offset."""
     checked = []
@@ -215,7 +210,7 @@ def _items_of_blocks(
         end = start + block_size
         if start in resumed:
             index = _resumed_index(items, start, recipe)
-        # Equal blocks are found in runs: one at a time takes far longer.
+        # Find equal blocks in runs, because one block at a time takes far longer.
         is_run = not (lookahead or resumed)
         blocks = _count_equal(items, index, start, block_size, recipe) if is_run else 1
         found, index = _items_of_block(items, index, start, end + lookahead, recipe)
@@ -253,7 +248,7 @@ def _items_of_block(
         item = items[index]
         if not _is_past(item, start, recipe):
             found.append(item)
-            if item.end > end:  # the next block will find this item again
+            if item.end > end:  # the next block must find this item again
                 break
         index += 1
     return found, index
@@ -287,6 +282,6 @@ def _resumed_blocks(
         for number in checks.listed("hashed_after", hashed_after)
     ]
     if any(later < earlier for earlier, later in pairwise([*hashed_after, total])):
-        raise InputValueError(f"hashed_after must rise, and end at or below the {total} tokens")
+        raise InputValueError(f"hashed_after must rise to at most {total}, the number of tokens")
     hashed = [max(0, number - lookahead) // block_size for number in hashed_after]
     return {blocks * block_size for blocks in hashed if blocks}

@@ -1,7 +1,7 @@
 """vLLM for the registry: its requests, its keys, and what the guard must know about it.
 
-The fields are those read by the sources of all known releases. The format of chat requests is from
-vLLM 0.33.0 (renderers/chat_utils).
+The tables list every field that the sources of any known release read. The format of chat requests
+is from vLLM 0.33.0 (renderers/chat_utils).
 """
 
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ def _lora(options: BlockOptions, version: str) -> Lora | None:
 
 
 def _block_list(keys: list[bytes]) -> BlockList:
-    # The low 64 bits of all keys at once, as event_id() returns for one.
+    # Take the low 64 bits of all keys at once. event_id() does the same for one key.
     words = np.frombuffer(b"".join(keys), ">u8")
     step = len(words) // len(keys) if keys else 1
     return BlockList([key.hex() for key in keys], words[step - 1 :: step].tolist())
@@ -106,8 +106,8 @@ def _members(options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if not is_empty(value)}
 
 
-# With a uuid, vLLM classifies a part by its members; without, by its type. A part with two of these
-# members gets no uuid, because the uuid might turn it into another part.
+# With a uuid, vLLM classifies a part by its members; without a uuid, by its type. So a part with
+# two of these members gets no uuid: vLLM might then read the other member.
 _CHAT = ChatFormat(
     media=(
         MediaField(

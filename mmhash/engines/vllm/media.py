@@ -57,7 +57,7 @@ class _EncodedImage:
 
     @property
     def hashed(self) -> tuple[str, Any]:
-        """The name and the value under which the option is hashed."""
+        """The name and the value that vLLM hashes for this image."""
         if self.io_config:
             return "image", {"io_config": dict(self.io_config), "data": self.file}
         return "image", self.file
@@ -67,7 +67,7 @@ class _EncodedImage:
 class EncodedMedia:
     """Media with the bytes that it was decoded from: MediaWithBytes in vLLM.
 
-    `io_config` is the decoder's configuration if that changed the media; it counts since 0.27.
+    `io_config` is the decoder's configuration if that changed the media. vLLM hashes it since 0.27.
     """
 
     media: Any
@@ -169,10 +169,10 @@ def image_identifier(
     version: str = LATEST,
     algorithm: str = "blake3",
 ) -> str | None:
-    """Return vLLM's identifier, by the file, of an image in a request to its server.
+    """Return the identifier that vLLM's server derives from the file of a request's image.
 
     Return None for releases before 0.27, and if `media_io_kwargs` asks for an `image_mode` other
-    than RGB: such identifiers depend on the pixels.
+    than RGB, because such identifiers depend on the pixels.
 
     Args:
         file: The encoded image.
@@ -210,7 +210,7 @@ def rehash_images(
     version: str = LATEST,
     algorithm: str = "blake3",
 ) -> list[str]:
-    """Return the identifiers in block keys, given the identifiers of all images of a request.
+    """Return the identifiers that block keys use, given the identifiers of a request's images.
 
     Since 0.33, the processors of DeepSeek-VL2, Unlimited-OCR and H2OVL hash each image's identifier
     again, even a uuid, with a setting that depends on the number of images. Other models and older

@@ -40,8 +40,6 @@ class Recipe(NamedTuple):
     converts_keyed: bool = False
     # Tokens after a block may count towards the block.
     lookahead: bool = False
-    # A KV-cache group with larger blocks has the key of the last small block in each. 0.28.0 has it
-    # too, but shares a recipe with 0.27.0; older releases joined the keys of the small blocks.
 
 
 _0_18 = Recipe()
@@ -70,9 +68,9 @@ require = RELEASES.require
 
 def applies_orientation(version: str) -> bool:
     """Return True for a release that applies EXIF orientation: 0.24.0 and later."""
-    return is_since(version, "0.24.0rc0")  # and so do its candidates
+    return is_since(version, "0.24.0rc0")  # the release candidates apply it too
 
 
 def strips_billing(version: str) -> bool:
-    """Return True for a release that removes Claude Code's line of accounting: 0.32.0 and later."""
+    """Return True for a release that removes Claude Code's billing line: 0.32.0 and later."""
     return is_since(version, "0.32.0rc0")
