@@ -10,7 +10,7 @@ from jinja2 import nodes
 
 
 def iterates_member(tree: nodes.Template, messages: Iterable[str]) -> bool:
-    """Return True if a template loops over the content of a variable of these names."""
+    """Return True if a template loops over the content of a variable with one of these names."""
     return any(
         _reads(loop.iter, name, "content") for loop in tree.find_all(nodes.For) for name in messages
     )
@@ -19,9 +19,9 @@ def iterates_member(tree: nodes.Template, messages: Iterable[str]) -> bool:
 def iterates_content(tree: nodes.Template, *, binds_parameters: bool) -> bool:
     """Return True if vLLM finds a loop over the content of a message.
 
-    vLLM from 0.30 on follows a content into the parameters of macros (`binds_parameters`). Older
-    releases count any loop over something named `content`. vLLM assumes a template of texts if it
-    cannot follow the variables, such as messages assigned to a tuple.
+    From 0.30 on, vLLM follows a content into the parameters of macros (`binds_parameters`). Older
+    releases count any loop over something named `content`. If vLLM cannot follow the variables,
+    such as messages assigned to a tuple, it takes the template for one that wants texts.
     """
     loops = list(tree.find_all(nodes.For))
     aliases = _aliases(tree, "messages")
@@ -53,7 +53,7 @@ def _names_in_macros(tree: nodes.Template, messages: set[str]) -> dict[int, set[
 
 
 def _aliases(tree: nodes.Template, root: str) -> set[str] | None:
-    """Return a variable and its aliases, or None if a target of an assignment is no variable."""
+    """Return a variable and its aliases, or None if an assignment's target is not a variable."""
     assigned: dict[str, list[nodes.Expr]] = {}
     for node in tree.find_all(nodes.Assign):
         source = _source(node.node)
@@ -90,7 +90,7 @@ def _arguments(call: nodes.Call, names: list[str]) -> Iterator[tuple[str, nodes.
 
 
 def _reads(node: nodes.Node, variable: str, member: str | None = None) -> bool:
-    """Return True if an expression reads a variable or its member, filtered or sliced or not."""
+    """Return True if an expression reads a variable or its member, perhaps filtered or sliced."""
     source = _source(node)
     if member is None:
         return _name(source) == variable

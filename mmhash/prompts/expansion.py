@@ -1,4 +1,4 @@
-"""Replace each placeholder among the token ids by the tokens of its item."""
+"""Replace each placeholder among the token ids with the tokens of its item."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -75,7 +75,7 @@ def questions(
     family: Family, items: Sequence[tuple[Modality, MediaSize]], options: Mapping[str, Any]
 ) -> list[Question]:
     """Return the questions for the model's processor that must be answered before the expansion."""
-    if type(family).question is Family.question:  # it asks nothing
+    if type(family).question is Family.question:  # the family asks nothing
         return []
     asked = (
         family.question(modality, size, _options_of(modality, options))
@@ -89,7 +89,7 @@ def _numbered(
 ) -> Sequence[tuple[Modality, MediaSize]]:
     """Give each item its place, if the family needs places.
 
-    Without places, items of one size are equal, and are expanded once.
+    Without places, items of the same size are equal, so each size is expanded once.
     """
     if not family.numbers_items:
         return items
@@ -124,7 +124,7 @@ def _check_length(length: int) -> None:
 
 
 def _check_embeds(token_ids: list[int], items: Sequence[PlacedItem]) -> None:
-    """Refuse a text that contains a token of an item: SGLang would give it embeddings."""
+    """Refuse a text that contains an item's token: SGLang would put embeddings in its place."""
     ranges = [one for item in items for one in item.embeds]
     tokens = {token_ids[start] for start, _ in ranges}
     if sum(map(token_ids.count, tokens)) > sum(end - start for start, end in ranges):

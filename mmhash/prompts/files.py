@@ -60,7 +60,7 @@ class ModelFiles:
     video_processor: Section
     """video_preprocessor_config.json, or `video_processor` of processor_config.json"""
     audio_processor: Section
-    """preprocessor_config.json of an audio model, or `feature_extractor` of the other file"""
+    """an audio model's preprocessor_config.json, or `feature_extractor` of processor_config.json"""
     processor: Section
     """The members of processor_config.json itself"""
     tokenizer: Section
@@ -72,7 +72,7 @@ class ModelFiles:
     engine: str = ""
     """The name of the engine to plan for: engines resize images and count tokens differently."""
     release: str = ""
-    """Its release."""
+    """The engine's release."""
     model_processor: "ModelProcessor | None" = None
     """The model's own processor, in a helper process."""
     unchecked: bool = False

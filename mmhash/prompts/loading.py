@@ -21,7 +21,7 @@ class ModelDirectory(NamedTuple):
     files: ModelFiles
     encoder: TextEncoder
     templates: dict[str, str]
-    """By name: "tool_use", if there is one, for requests with tools, "default" for all others."""
+    """By name: "tool_use", if any, serves requests with tools, and "default" all other requests."""
     tool_templates: dict[str, str]
     """The templates in the tokenizer's config only: vLLM uses these for requests with tools."""
     special_tokens: dict[str, str]
@@ -100,7 +100,7 @@ def _read_special_tokens(directory: Path, config: Section) -> dict[str, str]:
 
 
 def _file_templates(directory: Path) -> Iterator[tuple[str, str]]:
-    """Yield the named templates that are files. Only the default one is outside the folder."""
+    """Yield the named templates that are files. Only the default template is outside the folder."""
     folder = directory / "additional_chat_templates"
     if folder.is_dir():
         for path in sorted(folder.glob("*.jinja")):

@@ -1,4 +1,4 @@
-"""The size and key of each of a request's media, from bytes in the request or from the caller."""
+"""The size and key of each item of a request, from bytes in the request or from the caller."""
 
 from io import BufferedReader, BytesIO
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class Media(NamedTuple):
-    """An item's size and key, supplied by the caller: for example, of an image behind a URL."""
+    """An item's size and key, supplied by the caller, for example for an image behind a URL."""
 
     size: MediaSize
     key: Digest
     exif_orientation: int = 1
     """The EXIF orientation of an image, if `key` covers its pixels."""
     file_digest: Digest | None = None
-    """The BLAKE3 digest of an image's file: SGLang's Rust server names the image by it."""
+    """The BLAKE3 digest of an image's file, by which SGLang's Rust server names the image."""
     engine_name: str | None = None
     """vLLM's own name of an image, if it is known."""
 
@@ -74,8 +74,8 @@ def read_media(planner: "Planner", source: MediaSource) -> Media:
             return found
     tenant = planner.options["tenant"]
     if source.modality == "video" or source.is_remote:
-        kind = f"media behind URLs and of {source.modality}" if source.is_remote else "videos"
-        raise UnknownMediaError(f"pass the size and key of {kind} to plan() as media")
+        kind = f"{source.modality} items behind URLs" if source.is_remote else "videos"
+        raise UnknownMediaError(f"pass the sizes and keys of {kind} to plan() as media")
     data = source.content()
     if source.modality == "audio":
         file = digest(data)

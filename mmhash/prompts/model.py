@@ -75,9 +75,9 @@ class Model:
         Args:
             request: A request for an engine, in any form of `mmhash.requests.PATHS`.
             engine: The engine and its release, such as `"vllm@0.32.0"`.
-            path: The path that the request is for, such as `"/generate"`. Without it, a request
-                with `messages` is a chat, one with `prompt` a completion, one with `input` a
-                Responses request, any other native.
+            path: The path that the request is for, such as `"/generate"`. Without a path, a request
+                with `messages` is a chat request. A request with `prompt` is a completion, and with
+                `input` a Responses request. Any other is native.
             **options: The members of `mmhash.prompts.PlanOptions`.
         """
         found, release = registry.find(engine)

@@ -1,4 +1,4 @@
-"""The options of plans: how the engine was started, and what is known of the media."""
+"""The options of plans: how the engine was started, and what is known about the media."""
 
 from collections.abc import Mapping
 from typing import Literal, Unpack, cast
@@ -20,7 +20,7 @@ class PlanOptions(BlockOptions, total=False):
     hashes: Literal["key", "engine"]
     """`"engine"` uses vLLM's own names of images and leaves the request unchanged.
 
-    Needs `model_id`. If a name cannot be computed, the request gets keys.
+    This needs `model_id`. If a name cannot be computed, the request carries keys instead.
     """
     tenant: bytes | None
     """32 secret bytes, as in `key()`."""
@@ -29,7 +29,7 @@ class PlanOptions(BlockOptions, total=False):
     model_id: str | None
     """The engine's name of the model: its directory, or its name on the Hub.
 
-    The name counts in vLLM's own names, and in requests with processor options.
+    vLLM hashes this name in its own names of images, and with a request's processor options.
     """
     chat_template: str | None
     """The engine's chat template, if it differs from the model's own."""
@@ -41,7 +41,7 @@ class PlanOptions(BlockOptions, total=False):
     mm_hasher_algorithm: Literal["blake3", "sha256"]
     """vLLM's `--mm-hasher-algorithm` (until 0.28 the variable VLLM_MM_HASHER_ALGORITHM).
 
-    It hashes a uuid with the request's processor options.
+    vLLM hashes a uuid with it if the request has processor options.
     """
 
 

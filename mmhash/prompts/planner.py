@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 MAX_ITEMS = 1024
 
-# The engines' defaults. On a CPU, vLLM's is 128.
+# The engines' defaults. On a CPU, vLLM's default is 128.
 BLOCK_SIZES = {"vllm": 16, "sglang": 1}
 
 # How each engine makes the ids of each prompt, before placeholders are expanded.
@@ -45,7 +45,10 @@ class _Name(NamedTuple):
 def open_planner(
     model: "Model", engine: Engine, release: str, document: Document, options: PlanOptions
 ) -> "Planner":
-    """Read a request to plan. Raise if the engine may read the request differently."""
+    """Open a request for planning.
+
+    Raise an error if the engine may read the request differently.
+    """
     if engine.name not in _PROMPTS:
         known = ", ".join(_PROMPTS)
         raise InputValueError(f"mmhash has no plans for {engine.name}: it plans for {known}")
@@ -58,7 +61,7 @@ def open_planner(
 
 
 class Planner:
-    """Plans one request. The sizes and keys of its media may become known after it is opened."""
+    """Plans one request. The sizes and keys of the media may become known only later."""
 
     def __init__(self, model: "Model", request: EngineRequest, options: PlanOptions) -> None:
         self.model = model
@@ -81,7 +84,7 @@ class Planner:
 
     @cached_property
     def naming(self) -> FileNaming | None:
-        """How vLLM names images itself, or None if that is not wanted or not known."""
+        """How vLLM names images itself, or None if its names are not wanted or not computable."""
         options = self.options
         if options["hashes"] != "engine" or options["tenant"] or options["of"] == "pixels":
             return None
@@ -115,7 +118,7 @@ class Planner:
         return questions(self.family, sizes, self.processor_options)
 
     def plan(self, media: Mapping[MediaSource, Media] | None = None) -> Plan:
-        """Return the plan. Read from the request the media that the caller has not read."""
+        """Return the plan. If the caller passes no media, read the media from the request."""
         if media is None:
             media = {source: read_media(self, source) for source in dict.fromkeys(self.sources)}
         items = [media[source] for source in self.sources]
@@ -240,7 +243,7 @@ class Planner:
         return is_rust or not sglang_prompts.has_media_options(self.request)
 
     def _name_items(self, media: Sequence[Media]) -> list[_Name]:
-        """Return each item's key as the request carries it, and as block keys use it."""
+        """Return the key of each item, as the request carries it and as block keys use it."""
         keys = [
             self.engine.name_item(
                 one.key,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mmhash.prompts.planner import Planner
     from mmhash.prompts.templates import ChatTemplate
 
-# The roles and members of messages that are not the user's.
+# The roles of messages that are not the user's.
 _ROLES = frozenset(
     "system assistant tool function developer latest_reminder root".split()  # noqa: SIM905
 )
@@ -45,6 +45,7 @@ _WITHOUT_OPTIONS = frozenset({"url", "content_hash", "detail"})
 # BASE:ADAPTER. A model's name has a colon only in an object store's URI.
 _ADAPTER = re.compile(r":(?!//)")
 
+# The members that such messages keep.
 _MEMBERS = ("tool_call_id", "name", "phase", "reasoning_content", "tool_calls", "prefix")
 
 
@@ -69,7 +70,7 @@ def prompts(planner: "Planner") -> list[list[int]]:
                 "no plan for media together with both text and input_ids: send one of the two"
             )
         return [expect_ids("input_ids", ids)]
-    return [_of_chat(planner)]
+    return [_chat_ids(planner)]
 
 
 def _refuse_adapter(body: Mapping[str, Any]) -> None:
@@ -77,7 +78,7 @@ def _refuse_adapter(body: Mapping[str, Any]) -> None:
         raise UnplannedError("no plan for a request with an adapter")
 
 
-def _of_chat(planner: "Planner") -> list[int]:
+def _chat_ids(planner: "Planner") -> list[int]:
     request, release = planner.request, planner.release
     body, form = request.members, request.document.form
     refuse(body, "input_ids")
@@ -105,7 +106,7 @@ def _of_chat(planner: "Planner") -> list[int]:
     text = _render(template, messages, variables, _tools(body, release, form))
     if not begun:
         return planner.encode(text, add_special_tokens=False)
-    # Without media, SGLang keeps the ids of the template's text and appends those of the beginning.
+    # Without media, SGLang appends the ids of the begun message to the ids of the template's text.
     is_one_text = (
         request.places or release == "0.5.20" or planner.encode("", add_special_tokens=True)
     )
@@ -134,8 +135,8 @@ def _render(
 def has_media_options(request: EngineRequest) -> bool:
     """Return True if media may have options.
 
-    The plugin names such media by its options as it parsed them, so a plan for the plugin ends
-    there.
+    The plugin also hashes these options, as it has parsed them, into the names of media. So a plan
+    for the plugin names no block from such media on.
     """
     if not _OPTIONS.isdisjoint(request.members):
         return True
@@ -162,7 +163,7 @@ def _begun_message(messages: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def _refuse_reordered(messages: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse tool results in another order than their calls if a result has media.
+    """Refuse tool results that have media and are not in the order of their calls.
 
     SGLang sorts the results for some templates.
     """
@@ -373,6 +374,6 @@ def _call(call: Any, *, parses: bool) -> dict[str, Any]:
 
 
 def _integer(text: str) -> int | float:
-    """Parse an integer as SGLang's parser does: as a float if it does not fit 64 bits."""
+    """Parse an integer as SGLang's parser does: as a float if it does not fit in 64 bits."""
     number = int(text)
     return number if -(1 << 63) <= number < 1 << 64 else float(text)

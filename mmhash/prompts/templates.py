@@ -94,7 +94,7 @@ def _raise_exception(message: str) -> NoReturn:
 
 
 def _strftime_now(pattern: str) -> str:
-    return datetime.now().strftime(pattern)  # noqa: DTZ005  (as the engines: local time)
+    return datetime.now().strftime(pattern)  # noqa: DTZ005  (engines use local time)
 
 
 def _new_environment() -> ImmutableSandboxedEnvironment:

@@ -27,7 +27,8 @@ _MAX_PIECE = 256 << 10  # characters; longer pieces are not cached
 _NAMED = re.compile(r"[<\[][^<>\[\]]{1,200}[>\]]")
 _BRACKET = re.compile(r"[<>\[\]]")
 
-# Pre-tokenizers that treat a piece alike wherever it is. Metaspace may treat the first differently.
+# Pre-tokenizers that treat a piece alike wherever it is. Metaspace may treat the first piece
+# differently.
 _LOCAL = frozenset(
     "BertPreTokenizer ByteLevel CharDelimiterSplit Digits Punctuation Split UnicodeScripts "  # noqa: SIM905
     "Whitespace WhitespaceSplit".split()
@@ -44,7 +45,7 @@ class TextEncoder:
         self._tokenizer = tokenizer
         self._cuts = _find_cuts(tokenizer)
         self.has_known_expressions = has_known_expressions(tokenizer)
-        """Encoding a short text is fast."""
+        """True if encoding a short text never takes long."""
         words = find_words(tokenizer)
         # All other added tokens are matched inside the words.
         is_cut = len(self._cuts) == len(tokenizer.get_added_tokens_decoder())

@@ -47,7 +47,7 @@ _ARGUMENTS = frozenset({"add_generation_prompt", "continue_final_message", "docu
 # Values that count as missing in chat_template_kwargs.
 _UNSET = (None, "auto")
 
-# The same for Messages requests.
+# The efforts that a template may show in place of "none".
 _EFFORTS = ("low", "medium", "high", "xhigh", "max")
 
 # Members that vLLM's validation moves to the front of objects.
@@ -61,7 +61,7 @@ def prompts(planner: "Planner") -> list[list[int]]:
     """Return the ids of each prompt before expansion."""
     request, body = planner.request, planner.request.members
     if request.document.form == "completions":
-        return _of_completion(planner, body)
+        return _completion_ids(planner, body)
     if body.get("chat_template") is not None:
         raise UnplannedError(
             "no plan for a request with its own chat template: start the engine with it instead"
@@ -69,7 +69,7 @@ def prompts(planner: "Planner") -> list[list[int]]:
     refuse(body, "truncate_prompt_tokens")
     transfer = body.get("kv_transfer_params")
     if isinstance(transfer, dict):
-        refuse(transfer, "prompt_token_ids")  # they replace the messages
+        refuse(transfer, "prompt_token_ids")  # these ids replace the messages
     tools = _tools(body)
     template = planner.template(with_tools=tools is not None)
     messages = request.messages()
@@ -87,7 +87,7 @@ def prompts(planner: "Planner") -> list[list[int]]:
     return [planner.encode(text, add_special_tokens=add_special_tokens)]
 
 
-def _of_completion(planner: "Planner", body: Mapping[str, Any]) -> list[list[int]]:
+def _completion_ids(planner: "Planner", body: Mapping[str, Any]) -> list[list[int]]:
     for name in ("truncate_prompt_tokens", "suffix", "prompt_embeds"):
         refuse(body, name)
     add_special_tokens = read_switch(body, "add_special_tokens", default=True)
@@ -200,7 +200,7 @@ def _tool(tool: Mapping[str, Any], function: Mapping[str, Any]) -> dict[str, Any
 
 
 def _given_switch(members: Mapping[str, Any], name: str) -> dict[str, bool]:
-    """Return the member unless it is null."""
+    """Return the member in a dict, or an empty dict if the member is null."""
     if members.get(name) is None:
         return {}
     return {name: read_switch(members, name, default=False)}
@@ -209,7 +209,7 @@ def _given_switch(members: Mapping[str, Any], name: str) -> dict[str, bool]:
 def _message(
     message: Mapping[str, Any], flatten: Callable[[list[Any]], str] | None
 ) -> dict[str, Any]:
-    """Return a message for the template. `flatten` makes one text of its content."""
+    """Return a message for the template. `flatten` joins its content into one text."""
     role = message.get("role")
     if not isinstance(role, str):
         raise InputValueError("each message must have a role")
@@ -312,7 +312,7 @@ def _text(part: Any) -> str | None:
 
 
 class _Flattening:
-    """Makes one text of each message's content, and numbers the placeholders of a conversation."""
+    """Joins each message's content into one text, and numbers a conversation's placeholders."""
 
     def __init__(self, placeholders: Mapping[Modality, Placeholder]) -> None:
         self._placeholders = placeholders

@@ -22,7 +22,7 @@ _MAX_WORD = 64  # characters; a text with a longer word is encoded whole
 _ENTRY = 200  # bytes of an entry apart from its text and ids
 _ID = 36  # bytes of an int and its slot in a list
 
-# Python and the tokenizer disagree which control characters are spaces.
+# Python and the tokenizer disagree about which control characters are spaces.
 _CONTROL = re.compile(r"[^\t\n\r -~]")
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -110,7 +110,7 @@ def find_words(tokenizer: Tokenizer) -> re.Pattern[str] | None:
 
 
 def has_known_expressions(tokenizer: Tokenizer) -> bool:
-    """Return True if a tokenizer uses none but the regular expressions above.
+    """Return True if a tokenizer uses only the regular expressions above.
 
     Any other expression may take minutes for a short text: a single match has a step limit, but the
     number of matches has none.

@@ -136,12 +136,12 @@ def texts(model_type: str, engine: str, release: str) -> _Texts:
 def is_counted_alike(model_type: str, width: int, height: int) -> bool:
     """Return False for an image that vLLM and the model's processor count differently."""
     long, short = max(width, height), min(width, height)
-    if model_type == "emu3":  # three rows are taken for channels
+    if model_type == "emu3":  # vLLM takes three rows for channels
         return height != 3
     if model_type != "step3p7":
         return short >= _LEAST_SIDES.get(model_type, 0)
-    # Two comparisons differ: "less than 728" is "up to 728" in transformers, and a rest of a fifth
-    # of a window is rounded up by one of them.
+    # vLLM and transformers differ at two borders: at a side of 728, and at a remainder of one fifth
+    # of a window, which only one of them rounds up.
     if short < 32 and long > 4 * short:
         short = long
     if long > 3024:

@@ -2,7 +2,7 @@
 
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
-# No known model exceeds this with a side, a count or the length of a list.
+# No side, count or list length of a known model exceeds this limit.
 MAX_VALUE = 1 << 16
 
 

@@ -16,7 +16,7 @@ from mmhash.prompts.processor.messages import Question
 from mmhash.requests import media_source
 
 MAX_TOKENS = 1 << 20
-"""The most token ids of a prompt, and so of an item. The limit bounds a plan's time and memory."""
+"""The most token ids of a prompt, and so of an item. This limit bounds a plan's time and memory."""
 
 Modality = media_source.Modality
 
@@ -33,7 +33,7 @@ class MediaSize(NamedTuple):
     samples: int = 0
     """The number of samples of an audio clip, at the processor's sampling rate."""
     times: tuple[float, ...] = ()
-    """The time of each frame of a video in seconds. By default frames follow at the rate `fps`."""
+    """The time of each frame of a video in seconds. By default, frames follow at the rate `fps`."""
     place: int = 0
     """The number of earlier items of this modality, for a family that numbers items."""
 
@@ -41,9 +41,9 @@ class MediaSize(NamedTuple):
 class Placeholder(NamedTuple):
     """The text that stands for an item in a prompt before expansion.
 
-    `target` is the text to expand; all of its tokens must match. `text` is the target with the
-    tokens around it, which an engine writes if the template places no item. In both, `{i}` is the
-    number of the item within its modality, from 1.
+    `target` is the text to expand; all of its tokens must match. `text` is the target between its
+    start and end tokens: an engine writes this text if the template places no items. In both, `{i}`
+    is the number of the item within its modality, from 1.
     """
 
     target: str
@@ -109,12 +109,12 @@ class Family(ABC):
     def merge(
         self, token_ids: list[int], items: list[PlacedItem]
     ) -> tuple[list[int], list[PlacedItem]]:
-        """Return the prompt as the engine joins it after expansion: some families merge tokens."""
+        """Return the expanded prompt as the engine joins it, because some families merge tokens."""
         return token_ids, items
 
 
 class ImageFamily(Family):
-    """A family of images with flat options: vLLM reads `images_kwargs` in some of them only."""
+    """A family of images with flat options: vLLM reads `images_kwargs` for only some families."""
 
     image: Placeholder
     options: ClassVar[frozenset[str]] = frozenset()

@@ -1,4 +1,4 @@
-"""Gemma 3: an image, and with pan and scan each of its crops, is 256 tokens between newlines."""
+"""Gemma 3: an image is 256 tokens between newlines. With pan and scan, so is each of its crops."""
 
 import math
 from typing import ClassVar

@@ -23,7 +23,7 @@ class InternVLChat(ImageFamily):
 
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)
-        if files.engine == "sglang":  # it reads none of these settings
+        if files.engine == "sglang":  # SGLang reads none of these settings
             raise UnknownModelError("SGLang tiles images of internvl_chat by rules of its own")
         vision = files.config.section("vision_config")
         self.image_size = read_count(vision, "image_size")
@@ -62,9 +62,9 @@ class InternVLChat(ImageFamily):
 def list_grids(least: int, most: int) -> list[tuple[int, int]]:
     """Return the grids (columns, rows) of `least` to `most` tiles, ordered by tiles as in vLLM.
 
-    Ties are in the order of Python's set, and settle the choice. For each n from `least` to `most`,
-    vLLM adds all grids of up to n columns and rows to a set, most of them again and again. Here
-    only new grids are added, in the same order.
+    Grids with equally many tiles keep the order of Python's set, which decides between them later.
+    For each n from `least` to `most`, vLLM adds all grids of up to n columns and rows to a set,
+    most of them repeatedly. This function adds only the new grids, in the same order.
     """
     grids = {
         (columns, rows)
@@ -82,7 +82,7 @@ def list_grids(least: int, most: int) -> list[tuple[int, int]]:
 def choose_grid(
     size: MediaSize, grids: Sequence[tuple[int, int]], tile_pixels: int
 ) -> tuple[int, int]:
-    """Return the grid with the nearest aspect ratio; of ties, the last that is not too large."""
+    """Return the grid with the nearest aspect ratio; among ties, the last that is not too large."""
     ratio = size.width / size.height
     area = size.width * size.height
     best, best_distance = (1, 1), float("inf")

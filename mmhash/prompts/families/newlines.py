@@ -19,7 +19,7 @@ class Newlines:
         self._files = files
         # The token of n newlines at index n, or -1 if there is no such token.
         self.tokens = [-1, *(files.token_id("\n" * count) for count in range(1, 5))]
-        with suppress(UnknownModelError):  # stops at the tokenizer's longest
+        with suppress(UnknownModelError):  # the tokenizer has no longer newline token
             for count in range(5, MAX_NEWLINES + 1):
                 self.tokens.append(files.token_id("\n" * count))
 
@@ -55,7 +55,7 @@ class Newlines:
         return token_ids, places
 
     def merge_runs(self, token_ids: list[int], places: list[int]) -> tuple[list[int], list[int]]:
-        """Merge any number of newlines, as a tokenizer does that reads the expanded text.
+        """Merge any number of newlines, as a tokenizer that reads the expanded text would.
 
         Also return the new positions of the tokens at `places`.
         """

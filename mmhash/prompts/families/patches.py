@@ -36,7 +36,7 @@ class Patches:
     def read(
         cls, settings: Section, pixels: PixelRange, *, size: int = 14, older_names: bool = True
     ) -> "Patches":
-        """Read the settings of a model's file, with the processor's defaults for missing ones."""
+        """Read the settings of a model's file. Missing settings get the processor's defaults."""
         if not settings.values:
             raise UnknownModelError(f"the model has no {settings.where}")
         if not settings.get("do_resize", bool, default=True):
@@ -61,7 +61,10 @@ class Patches:
         return -(-frames // self.frames), height // self.size, width // self.size
 
     def tokens(self, grid: tuple[int, int, int]) -> int:
-        """Return the number of tokens of a step in time. Raise LimitError for too many in all."""
+        """Return the number of tokens of a step in time.
+
+        Raise LimitError if all steps have too many.
+        """
         count = grid[1] * grid[2] // self.merge**2
         check_count(grid[0] * count)
         return count
@@ -80,7 +83,7 @@ class Patches:
         """
         if frames < self.frames:
             raise InputValueError(
-                f"the model takes no video of {frames} frames: at least {self.frames}"
+                f"the model takes no video of {frames} frames: it needs at least {self.frames}"
             )
         if 0 < min(height, width) < self.factor:
             scale = max(self.factor / height, self.factor / width)
@@ -91,7 +94,10 @@ class Patches:
     def _fit(
         self, height: int, width: int, pixels: PixelRange, frames: int = 1, counted: int = 1
     ) -> tuple[int, int]:
-        """Round the sides, or scale them to the limits. The pixels of `counted` frames count."""
+        """Round the sides, or scale them to the limits.
+
+        `counted` frames count towards the limits.
+        """
         factor = self.factor
         rows, columns = round(height / factor) * factor, round(width / factor) * factor
         # The operations follow the processors' order, because another order rounds differently.
@@ -119,7 +125,7 @@ def read_pixels(settings: Section, default: PixelRange, *, older_names: bool = T
             found[index] = size.get(edge, int)
         if not 1 <= found[index] <= _MAX_PIXELS:
             raise UnknownModelError(
-                f"a limit of pixels in {settings.where} must not be {found[index]}"
+                f"a limit of pixels in {settings.where} must be 1 to 2**53, not {found[index]}"
             )
     return PixelRange(*found)
 

@@ -1,4 +1,4 @@
-"""Models without a family of their own: the model's processor counts, in a helper process."""
+"""Models without a built-in family: their own processor counts tokens, in a helper process."""
 
 from collections.abc import Mapping
 from importlib.util import find_spec

@@ -17,7 +17,7 @@ _WITHOUT_EFFECT = frozenset({
 
 
 def read_options(options: Mapping[str, Any], kind: str, known: Collection[str]) -> Section:
-    """Return the options for a kind of items. Options under the kind's name take precedence.
+    """Return the options for one kind of item. Options under the kind's name take precedence.
 
     An unknown option raises InputValueError, because it may change the number of tokens.
     """

@@ -45,7 +45,10 @@ class Qwen2VL(Family):
         return placeholders
 
     def takes_video(self) -> bool:
-        """Return True if the frames' size is known. SGLang resizes frames first, so it is not."""
+        """Return True if the frames' size is known.
+
+        SGLang resizes frames first, to an unknown size.
+        """
         return self.files.engine != "sglang"
 
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
@@ -85,5 +88,7 @@ def read_image_patches(settings: Section) -> Patches:
     """Read the settings of Qwen2-VL's image processor, which Qwen3-VL shares."""
     kind = settings.get("image_processor_type", str, "Qwen2VLImageProcessor")
     if kind.removesuffix("Fast").removesuffix("Pil") != "Qwen2VLImageProcessor":
-        raise UnknownModelError(f"image_processor_type {kind[:60]!r} in {settings.where}")
+        raise UnknownModelError(
+            f"mmhash does not know the image_processor_type {kind[:60]!r} in {settings.where}"
+        )
     return Patches.read(settings, PixelRange(56 * 56, 28 * 28 * 1280))

@@ -1,4 +1,4 @@
-"""Qwen3-VL: images as in Qwen2-VL, and videos with the second before each step in time."""
+"""Qwen3-VL: images as in Qwen2-VL, and videos in which each step follows its time in seconds."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -27,7 +27,9 @@ class Qwen3VL(Qwen2VL):
     def _read_video(self, settings: Section) -> None:
         kind = settings.get("video_processor_type", str, "")
         if kind != "Qwen3VLVideoProcessor":
-            raise UnknownModelError(f"video_processor_type {kind[:60]!r} in {settings.where}")
+            raise UnknownModelError(
+                f"mmhash does not know the video_processor_type {kind[:60]!r} in {settings.where}"
+            )
         self.video = Patches.read(
             settings, PixelRange(128 * 32 * 32, 768 * 32 * 32), size=16, older_names=False
         )
@@ -47,7 +49,7 @@ class Qwen3VL(Qwen2VL):
     def takes_hashes(self) -> bool:
         """Return True if the engine accepts a caller's hashes.
 
-        SGLang from 0.5.20 on pads the prompt before it reads them. The scheduler then finds no
+        Since 0.5.20, SGLang pads the prompt before it reads the hashes. The scheduler then finds no
         place for the image, and exits.
         """
         return self.files.engine != "sglang" or not RELEASES.recipe(self.files.release).namespaces
@@ -91,7 +93,7 @@ def frame_times(size: MediaSize) -> list[float]:
 
 
 def step_seconds(size: MediaSize, together: int) -> list[float]:
-    """Return the middle of each step of `together` frames. The last frame fills the last step."""
+    """Return the middle of each step of `together` frames. The last frame is repeated if needed."""
     times = frame_times(size)
     times += times[-1:] * (-len(times) % together)
     return [(times[i] + times[i + together - 1]) / 2 for i in range(0, len(times), together)]

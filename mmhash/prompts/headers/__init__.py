@@ -28,7 +28,7 @@ def read_size(data: bytes | bytearray | memoryview) -> ImageHeader:
     """Return the header of an image file. For most formats the data may end after the header."""
     try:
         view = memoryview(data).cast("B")
-    except TypeError as error:  # also of a strided view
+    except TypeError as error:  # a strided view raises it too
         raise InputTypeError(f"data must be contiguous bytes: {error}") from None
     start = bytes(view[:16])
     read = next((read for accepts, read in _READERS if accepts(start)), None)

@@ -28,5 +28,5 @@ def engine_size(
         return header.oriented
     raise InputValueError(
         f"an image has EXIF orientation {header.orientation}: whether {engine} applies it depends"
-        " on its device, so turn the pixels and remove the orientation"
+        " on its device, so rotate the pixels and remove the orientation"
     )

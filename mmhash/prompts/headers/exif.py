@@ -1,10 +1,11 @@
 """The orientation in an image's EXIF or XMP, as Pillow's `getexif` finds it.
 
-EXIF is a small TIFF file. A damaged one counts as orientation 1, because engines ignore damaged
-EXIF. XMP counts only if the EXIF has no orientation.
+EXIF is a small TIFF file. Damaged EXIF counts as orientation 1, because engines ignore it. XMP
+counts only if the EXIF has no orientation.
 
 Engines apply the orientation with Pillow's `exif_transpose`, which fails if it cannot write every
-tag back. Only Pillow knows which tags it can write, so we ask Pillow if there is an orientation.
+tag back. Only Pillow knows which tags it can write, so find_orientation asks Pillow if there is an
+orientation.
 """
 
 import re
@@ -21,7 +22,7 @@ ORIENTATION = 0x0112
 _PREFIX = re.compile(rb"(?:Exif\0\0){1,2}")
 _XMP = re.compile(rb'tiff:Orientation(?:="|>)([0-9])')
 
-# Pointers to the directories that Pillow writes back. The last is inside the second.
+# Pointers to the directories that Pillow writes back. _INTEROP's is inside _EXIF's.
 _GPS, _EXIF, _INTEROP = 0x8825, 0x8769, 0xA005
 
 MAX_TAGS = 512

@@ -43,7 +43,7 @@ def read(data: memoryview) -> ImageHeader:
 
 
 def _reads_on(data: memoryview, position: int) -> bool:
-    """Return True if Pillow and other decoders disagree where an extension ends.
+    """Return True if Pillow and other decoders disagree about where an extension ends.
 
     Pillow reads the first block, and then skips blocks up to an empty one, even if the first block
     was already empty.

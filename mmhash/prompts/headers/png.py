@@ -14,13 +14,13 @@ _CHUNK = struct.Struct(">L4s")
 
 # Pillow's limit for a compressed text.
 _MAX_TEXT = 1 << 20
-# The most texts that may state an orientation. Usually there is one, and each inflates to up to
+# The most texts that may state an orientation. A file usually has one, and each text may inflate to
 # _MAX_TEXT bytes.
 _MAX_TEXTS = 8
 
 _RAW_EXIF, _XMP = b"Raw profile type exif", b"XML:com.adobe.xmp"
 _TEXTS = {b"tEXt", b"zTXt", b"iTXt"}
-# Pillow reads a text of the last two names like an eXIf chunk and like XMP.
+# Pillow reads a text named exif like an eXIf chunk, and a text named xmp like XMP.
 _NAMES = {_RAW_EXIF, _XMP, b"exif", b"xmp"}
 
 
@@ -58,7 +58,7 @@ def _read_chunks(data: memoryview, position: int) -> tuple[int, bool]:
             if keyword in _NAMES:
                 texts += 1
                 if texts > _MAX_TEXTS:
-                    raise LimitError(f"the PNG has more than {_MAX_TEXTS} texts on the orientation")
+                    raise LimitError(f"the PNG has more than {_MAX_TEXTS} texts of EXIF or XMP")
                 text = _read_text(name, content)
                 if text is not None:
                     found[keyword] = text

@@ -46,7 +46,7 @@ def _read_canvas(data: memoryview) -> ImageHeader:
 
 
 def _is_rgb(data: memoryview) -> bool | None:
-    """Return True if a canvas has no transparency. Its flag may contradict that of its image."""
+    """Return True if a canvas has no transparency. Its flag may contradict its image's flag."""
     is_opaque = not data[20] & _HAS_ALPHA
     if data[20] & _IS_ANIMATION:
         return is_opaque

@@ -29,10 +29,10 @@ T = TypeVar("T")
 _HELPER = "mmhash.prompts.processor.helper"
 
 _START_S = 180.0
-"""The seconds in which a processor must load. Importing torch from a cold disk is slow."""
+"""How many seconds a processor may take to load. Importing torch from a cold disk is slow."""
 
 _QUEUE_S = 3.0
-"""The seconds that a question may wait behind others."""
+"""How many seconds a question may wait behind other questions."""
 
 _MAX_ANSWER = 4 << 20
 _CACHE_BYTES = 64 << 20
@@ -150,7 +150,7 @@ class ModelProcessor:
                 stdout=subprocess.DEVNULL,
                 env=os.environ | _ENVIRONMENT,
                 pass_fds=[descriptor],
-                start_new_session=True,  # Ctrl-C must not end it before its caller
+                start_new_session=True,  # Ctrl-C must not end the helper before its caller
             )
         if self._questions is not None:
             self._questions.close()

@@ -91,10 +91,10 @@ def _serve(
 
 
 class _Processor:
-    """A model's processor, with a note for each modality whether it needs real values."""
+    """A model's processor. It knows for which modalities the processor needs real values."""
 
     def __init__(self, directory: str, *, trusts_code: bool) -> None:
-        import torch  # noqa: PLC0415  (slow, and what the other modules of the project never import)
+        import torch  # noqa: PLC0415  (slow, so only this program imports it at its start)
 
         _declare_vision_operators(torch)
         from transformers import AutoProcessor  # noqa: PLC0415
@@ -229,7 +229,10 @@ class _Processor:
         return list(encode(text, add_special_tokens=add_special_tokens)["input_ids"])
 
     def _embedded_token(self, modality: Modality, ids: list[int]) -> int:
-        """Return the most frequent id, which takes embeddings. The modality's own wins a tie."""
+        """Return the most frequent id, which takes embeddings.
+
+        The modality's own token wins a tie.
+        """
         own = getattr(self._processor, f"{modality}_token_id", None)
         counts = Counter(ids)
         return max(counts, key=lambda token: (counts[token], token == own))

@@ -44,4 +44,4 @@ class Facts(msgspec.Struct, array_like=True):
     versions: str = ""
     """The releases of the packages that determine its counts."""
     error: str = ""
-    """The reason why it could not be loaded, or an empty text."""
+    """The reason why the processor could not be loaded, or an empty text."""
