@@ -25,8 +25,8 @@ def messages_of(members: Mapping[str, Any]) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = members["messages"]
     for message in messages:
         role = message.get("role") if isinstance(message, dict) else None
-        if role not in ("user", "assistant", "system"):  # it may be unhashable
-            raise InputValueError("each message must be by user, assistant or system")
+        if role not in ("user", "assistant", "system"):  # the role may be unhashable
+            raise InputValueError("the role of each message must be user, assistant or system")
     return messages
 
 

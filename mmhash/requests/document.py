@@ -16,7 +16,7 @@ class Document:
     """An immutable request."""
 
     def __init__(self, text: bytes | ShortText, form: Form | None = None) -> None:
-        """Parse a request. Without a form, guess the form from the members (forms.py)."""
+        """Parse a request. Without a form, guess the form from the members."""
         self._short = text if isinstance(text, ShortText) else ShortText(text)
         self.members = raw_json.parse(self._short.text)
         """The members, with placeholder words for the parts set aside (see `whole`)."""
@@ -42,7 +42,10 @@ class Document:
     def source(
         self, modality: Modality, text: str, path: Path = (), *, is_url: bool = True
     ) -> MediaSource:
-        """Return the media to which a text in the members refers. `path` is its place, if known."""
+        """Return the media to which a text in the members refers.
+
+        `path` is the text's place, if known.
+        """
         name = (modality, is_url, text)
         if name not in self._sources:
             is_inline = is_data_url(text) if is_url else len(text) == WORD_LENGTH

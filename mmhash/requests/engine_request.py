@@ -57,10 +57,10 @@ class EngineRequest:
         self.fields = fields
         """Where the release takes hashes, or None if it takes none."""
         self.chat = document.members
-        """The members of the chat to which the engine converts another form of request."""
+        """The members of the chat that the engine makes of the request."""
         self.places: list[Place] = []
         self.hashes: list[Any] = []
-        """The emptied list of hashes of a native request."""
+        """A native request's list of hashes, with no hash filled in yet."""
         self.unclear: UnplannedError | None = None
         """Why the engine may read the request differently. Plans refuse such a request."""
         self.parts: list[dict[str, Any]] = []
@@ -72,7 +72,7 @@ class EngineRequest:
         for name in engine.caller_request_members:
             self.remove(document.members, (), name)
 
-    # Called by the readers of forms.
+    # The readers of forms call these methods.
 
     def remove(self, holder: Any, path: Path, name: str) -> None:
         """Remove a member that callers may not set from the object at a path."""
@@ -89,7 +89,7 @@ class EngineRequest:
         self.parts.append(part)
         self._modalities[id(part)] = place.source.modality
 
-    # Read by plans.
+    # Plans read these members.
 
     @cached_property
     def members(self) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class EngineRequest:
         return MediaPart(modality, self.document.whole(others))
 
     def options(self, modality: Modality) -> str:
-        """Return the canonical text of the options that such media's hash must cover."""
+        """Return the canonical text of the options that a hash of this modality must cover."""
         return self._options[modality]
 
     @cached_property
@@ -147,7 +147,7 @@ class EngineRequest:
             return dict.fromkeys(modalities, options_text(given))
         return {one: options_text(formats.unhashed(given, self.release, one)) for one in modalities}
 
-    # Insert hashes.
+    # These methods insert hashes.
 
     @property
     def content_prefix(self) -> str | None:
@@ -164,7 +164,7 @@ class EngineRequest:
     ) -> str | None:
         """Return an item's hash, from its key's fields for the engine or from its bytes.
 
-        `fetched` is the SHA-256 of remote media. Without it, remote media have no hash of their
+        `fetched` is the SHA-256 of remote media. Without `fetched`, remote media have no hash of
         bytes.
         """
         if self.fields is None:

@@ -1,9 +1,10 @@
 """The forms of requests, chosen by path.
 
-A gateway knows the path of each request, so no member can make it read a request differently than
-the worker. `/annotate`, `/plan` and `/route` know the path if their caller names it. Otherwise
-`messages` mean a chat, `prompt` a completion and `input` a Responses request; any other request is
-native. `/invocations` has no form: SGLang takes chats there, and vLLM decides by the members.
+A gateway knows the path of each request, so no member can make the gateway read a request
+differently from the worker. `/annotate`, `/plan` and `/route` know the path if their caller names
+it. Otherwise `messages` mean a chat, `prompt` a completion and `input` a Responses request; any
+other request is native. `/invocations` has no form: SGLang takes chats there, and vLLM decides by
+the members.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,7 +30,7 @@ COUNTING_PATHS = frozenset({"/v1/messages/count_tokens"})
 
 _READERS: Mapping[Form, Callable[[Document, Engine, str], EngineRequest]] = {
     "chat": chat.read,
-    "completions": EngineRequest,  # has no media
+    "completions": EngineRequest,  # completions have no media
     "generate": generate.read,
     "messages": messages.read,
     "responses": responses.read,

@@ -18,7 +18,7 @@ def read(document: Document, engine: Engine, release: str) -> EngineRequest:
     """Return a native request as an engine reads it.
 
     The engine takes a hash for every item, or none. A request therefore gets no hashes if it has
-    other media, precomputed features, or a text that the engine decodes differently.
+    other media, precomputed features, or media that the engine may decode differently.
     """
     formats = engine.annotate
     if formats is None or formats.native is None:

@@ -39,7 +39,7 @@ def items_of(members: Mapping[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]
 
 
 def arguments_of(function: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a tool call. Anything but an object counts as an empty one."""
+    """Return the arguments of a tool call. Anything but an object counts as an empty object."""
     value = function.get("arguments")
     if isinstance(value, str):
         try:

@@ -117,9 +117,9 @@ def _damage_of(text: str | bytes | memoryview, otherwise: str) -> str:
     spelled = text if isinstance(text, str) else bytes(text).decode("latin-1")
     wrong = _NOT_BASE64.search(spelled)
     if wrong is not None:
-        return f"the character {wrong[0]!r} at {wrong.start()} is not one of base64"
+        return f"the character {wrong[0]!r} at {wrong.start()} is not base64"
     if len(spelled) % 4:
-        return f"base64 is padded to a multiple of 4 characters, and these are {len(spelled)}"
+        return f"base64 must be padded to a multiple of 4 characters, and has {len(spelled)}"
     return f"the base64 is damaged: {otherwise}"
 
 

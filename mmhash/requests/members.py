@@ -1,4 +1,4 @@
-"""Read members of a request. A member of the wrong type is an error that names it."""
+"""Read the members of a request. An error names the member that has the wrong type."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from mmhash.requests.engine_request import UnplannedError
 
 
 def refuse(members: Mapping[str, Any], name: str) -> None:
-    """Refuse a request with this member, which changes the prompt or keys without a plan for it."""
+    """Refuse a request with this member, because no plan covers how it changes prompt or keys."""
     if members.get(name) is not None:
         raise UnplannedError(f"no plan for a request with {name}")
 

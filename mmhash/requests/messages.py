@@ -14,7 +14,7 @@ from mmhash.requests.engine_request import EngineRequest, Place
 from mmhash.requests.media_source import is_clear
 from mmhash.requests.raw_json import RequestError, kind_of
 
-# The engine builds a data: URL from it, whose content begins after the first comma.
+# The engine puts the media type into a data: URL, where a comma would begin the content.
 _MEDIA_TYPE = re.compile(r"[A-Za-z0-9.+-]+/[A-Za-z0-9.+-]+", re.ASCII)
 
 _CONVERTERS: Mapping[str, Callable[[Mapping[str, Any], str, AddImage], dict[str, Any]]] = {

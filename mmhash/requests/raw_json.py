@@ -28,7 +28,7 @@ class RequestError(InputValueError):
 
 
 class DuplicateMemberError(RequestError):
-    """An object has two members of one name, so two parsers may read different values."""
+    """An object has two members with the same name, so two parsers may read different values."""
 
 
 # The length in bytes above which numpy counts faster.
@@ -44,7 +44,10 @@ _ENCODER = Encoder()
 
 
 def parse(text: bytes) -> dict[str, Any]:
-    """Parse a text that is an object. Raise if any object in it has two members of one name."""
+    """Parse a text that is an object.
+
+    Raise if an object in it has two members with the same name.
+    """
     if not text:
         raise RequestError(f"is empty, not {_EXPECTED}")
     try:
@@ -82,10 +85,10 @@ def _damage_of(error: Exception) -> str:
 
 
 def may_repeat_members(text: bytes, encoded: bytes) -> bool:
-    """Return True if an object in a text may have two members of one name.
+    """Return True if an object in a text may have two members with the same name.
 
-    The parser keeps only the last, so what was parsed and encoded again has fewer quotes than the
-    text. An escaped quote counts in both, unless the text spells it as a number.
+    The parser keeps only the last of such members, so the encoded value has fewer quotes than the
+    text. An escaped quote counts in both, unless the text spells the quote by its code point.
     """
     return _count_quotes(encoded) != _count_quotes(text) or b"\\u0022" in text
 
@@ -105,7 +108,7 @@ def _refuse_repeated(pairs: list[tuple[str, Any]]) -> None:
     seen: set[str] = set()
     for name, _ in pairs:
         if name in seen:
-            raise DuplicateMemberError(f"has two members of the name {name[:100]!r} in one object")
+            raise DuplicateMemberError(f"has two members named {name[:100]!r} in one object")
         seen.add(name)
 
 

@@ -45,7 +45,7 @@ def convert(members: Mapping[str, Any], release: str, add_image: AddImage) -> di
     }
     if "model" in members:
         chat["model"] = members["model"]
-    if effort is not None:  # unlike in a chat, it does not turn on thinking
+    if effort is not None:  # unlike in a chat, it leaves thinking off
         chat["chat_template_kwargs"] = {"reasoning_effort": "max" if effort == "xhigh" else effort}
     tools = [_function(tool, release) for tool in _tools(members)]
     choice = read_object(members, "tool_choice")

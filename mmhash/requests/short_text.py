@@ -20,16 +20,16 @@ _MARKS = (
 # Shorter base64 is left to the parser.
 _MIN_LENGTH = 1024
 
-# At most this many are set aside. Any further base64 is parsed as text.
+# How many pieces of base64 may be set aside. The parser reads any further base64 as text.
 _MAX_COUNT = 1024
 
 # The digits of the number at the end of a word.
 _DIGITS = 8
 
 WORD_LENGTH = 32 + _DIGITS
-"""The characters of a word."""
+"""The number of characters of a word."""
 
-# Contents of one length are first compared by this many bytes at both ends.
+# Pieces of the same length are first compared by this many bytes at each end.
 _END = 64
 
 

@@ -69,7 +69,7 @@ def _system_text(content: Any) -> str:
 def _of_blocks(
     role: str, blocks: list[dict[str, Any]], add_image: AddImage
 ) -> Iterator[dict[str, Any]]:
-    """Convert a message's blocks. Tool results become separate messages before it."""
+    """Convert a message's blocks. Tool results become separate messages before this message."""
     parts: list[dict[str, Any]] = []
     calls: list[dict[str, Any]] = []
     reasoning: list[str] = []

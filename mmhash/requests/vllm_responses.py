@@ -37,7 +37,10 @@ def convert(members: Mapping[str, Any], release: str, read_part: ReadPart) -> di
 def _messages(
     items: Iterable[tuple[Path, dict[str, Any]]], read_part: ReadPart
 ) -> list[dict[str, Any]]:
-    """Return the messages. The assistant's consecutive text, reasoning and calls form one."""
+    """Return the messages.
+
+    The assistant's consecutive text, reasoning and calls form one message.
+    """
     made: list[dict[str, Any]] = []
     for path, item in items:
         message = _message(item, path, read_part)
@@ -48,7 +51,7 @@ def _messages(
 
 
 def _join(previous: dict[str, Any], message: dict[str, Any]) -> bool:
-    """Merge a message into the assistant's previous one, unless both have the same member."""
+    """Merge a message into the assistant's previous message, unless both have the same member."""
     if message["role"] != "assistant":
         return False
     (name,) = message.keys() - {"role"}
@@ -119,7 +122,7 @@ def _reasoning(item: dict[str, Any]) -> str:
 
 
 def _tools(tools: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the tools for the template. vLLM drops all others, such as web search."""
+    """Yield the tools for the template. vLLM drops all other tools, such as web search."""
     for tool in tools:
         if tool.get("type") == "function":
             yield {"type": "function", "function": tool}
