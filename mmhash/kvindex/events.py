@@ -2,8 +2,8 @@
 
 A batch is an array of time, events and rank. An event is a map, or an array in older releases. vLLM
 and SGLang use the same field names in the same order up to `medium`. Fields that only describe a
-block, such as its tokens, stay encoded, because the index never reads them. It does not read the
-tier either: a copy in any tier saves computing the block.
+block, such as its tokens, stay encoded, because the index never reads them. The index does not read
+the tier either: a copy in any tier saves computing the block.
 """
 
 from functools import lru_cache
@@ -21,10 +21,13 @@ MAX_EVENTS = 1 << 16
 MAX_BLOCKS = 1 << 18
 
 BlockSize = Annotated[int, Meta(ge=0, le=1 << 16)]
-"""The tokens of a block, bounded: with huge blocks a worker would seem to hold every prompt."""
+"""The tokens of a block.
+
+The bound matters: with huge blocks a worker would seem to hold any prompt.
+"""
 
 UnsignedIds = Annotated[list[Annotated[int, Meta(ge=0)]], Meta(max_length=MAX_BLOCKS)]
-"""Block ids as the index stores them: as vLLM publishes them, so most need no conversion."""
+"""Block ids in the form that vLLM publishes and the index stores, so most need no conversion."""
 
 AnyIds = Annotated[list[int | bytes], Meta(max_length=MAX_BLOCKS)]
 

@@ -1,9 +1,9 @@
 """The batches of one publisher, in order: gaps, replays and restarts. No I/O, no clock.
 
-A publisher numbers its batches from 0, and keeps the last batches for replays. A replay is
-requested from a number on. The publisher sends the batches that it still has, then an end marker. A
-lost batch may have removed blocks, so after a loss the feed drops all blocks: an index may miss a
-block, but never names one that the engine removed.
+A publisher numbers its batches from 0, and keeps the last batches for replays. A replay starts at a
+number that the feed requests. The publisher sends the batches that it still has from there on, then
+an end marker. A lost batch may have removed blocks, so after a loss the feed drops all blocks: an
+index may miss a block, but never names one that the engine removed.
 """
 
 import logging
@@ -49,8 +49,8 @@ class BlockStore(Protocol):
 class Feed:
     """Puts one publisher's batches in order, and applies them to its blocks.
 
-    `replay` requests the batches from a number on; None if the publisher offers no replays. The
-    results arrive as calls of `replayed` and `replay_ended`, or of `replay_cut`.
+    `replay` requests all batches from a number on, and is None if the publisher offers no replays.
+    The batches arrive as calls of `replayed`, and then `replay_ended` or `replay_cut` is called.
     """
 
     def __init__(self, blocks: BlockStore, replay: Callable[[int], None] | None) -> None:
@@ -63,9 +63,9 @@ class Feed:
         self._next: int | None = None  # None: start with whichever batch comes first
         self._last_live = -1
         self.is_replaying = False  # from the request of a replay to its end
-        self._waiting: deque[tuple[int, bytes]] = deque()  # for the end of the replay
+        self._waiting: deque[tuple[int, bytes]] = deque()  # until the replay ends
         self._waiting_bytes = 0
-        self._start = 0  # of the last replay
+        self._start = 0  # the number at which the last replay began
         self._hole: int | None = None  # the first number of a replay that left out other batches
         self._has_progress = False
 

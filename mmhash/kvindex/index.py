@@ -1,8 +1,8 @@
 """The KV index: how much of a prompt each worker has cached, according to the workers' events.
 
 One thread reads the events of all workers. The index needs no event loop, so scripts and services
-use the same class. Malformed data, replays and bursts of events cost an event loop only its share
-of the interpreter lock, which the thread releases after each millisecond of work. Readers take no
+use the same class. Malformed data, replays and bursts of events cost an event loop only a share of
+the interpreter lock, which the thread releases after each millisecond of work. Readers take no
 lock.
 """
 
@@ -57,7 +57,7 @@ class Match(Struct):  # much faster to make than a NamedTuple, and each match ma
 
 
 class IndexStats(NamedTuple):
-    """The number of distinct blocks of all workers together, and each worker by its URL."""
+    """The number of distinct blocks of all workers together, and each worker's stats by its URL."""
 
     blocks: int
     workers: dict[str, WorkerStats]
@@ -86,7 +86,7 @@ class Index:
         Args:
             workers: The engines to subscribe to. `add` and `remove` change them later.
             max_blocks: How many blocks of a rank to keep. The least recently stored go first.
-            silence_s: After so many seconds without an answer to a ping, a worker is dropped.
+            silence_s: How many seconds a ping may go unanswered before the worker is dropped.
             replay_s: The longest pause within a replay.
         """
         if not isinstance(workers, Iterable):
@@ -137,7 +137,7 @@ class Index:
         """Subscribe to another worker; its URL must be new."""
         if not isinstance(worker, Worker):
             kind = type(worker).__name__
-            raise InputTypeError(f"a worker must be a Worker, not {kind}: give Worker(url, events)")
+            raise InputTypeError(f"a worker must be a Worker, not {kind}: pass Worker(url, events)")
         self._loop.check_open()
         if worker.url in self._workers:
             raise InputValueError(f"the index already has a worker {worker.url}")
@@ -146,7 +146,7 @@ class Index:
             raise LimitError(
                 f"an index can hold at most {MAX_HOLDERS} ranks of workers, not {ranks}"
             )
-        # Errors are raised here, not in the thread.
+        # Try both endpoints here, to raise their errors in the caller's thread.
         subscribe(self._loop.context, worker.events).close()
         if worker.replay is not None:
             request_replay(self._loop.context, worker.replay, 0).close()
@@ -165,8 +165,8 @@ class Index:
     def hold(self, url: str, blocks: Iterable[int | bytes], rank: int = 0) -> None:
         """Add blocks that a rank of a worker is known to hold although no event has named them.
 
-        An engine does not store a block again that it already has, so an index that starts late
-        would never learn about the block. Events remove it like any other block.
+        An engine publishes a block only when it stores the block, so an index that starts late
+        would never learn about it. Events remove the block like any other.
         """
         state, ids = self._workers.get(check_str("url", url)), block_ids(blocks)
         if state is None:

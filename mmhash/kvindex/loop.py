@@ -32,7 +32,7 @@ class SocketLoop:
     ) -> None:
         """Make a loop that calls `check` with the time at each interval, and `close` at its end."""
         self.context: Context = zmq.Context()
-        self.context.set(zmq.MAX_SOCKETS, 4 * MAX_HOLDERS)  # a rank has up to four
+        self.context.set(zmq.MAX_SOCKETS, 4 * MAX_HOLDERS)  # a rank has up to four sockets
         self._check = check
         self._interval_s = interval_s
         self._close = close

@@ -28,7 +28,7 @@ class Rank:
 
     @property
     def block_size(self) -> int:
-        """The tokens of a block of the lists that match, or 0 without blocks."""
+        """How many tokens a block of a list for `match` must have, or 0 without blocks."""
         return 0 if self.holder is None else self._table.block_size(self.holder)
 
     @property
@@ -59,7 +59,7 @@ class Rank:
         kept = next(
             (n for n, one in enumerate(reversed(events)) if type(one) is CacheCleared), None
         )
-        if kept is not None:  # once: a batch may have 65 536 of them
+        if kept is not None:  # clear once, because a batch may have 65 536 such events
             table.clear(holder)
             events = events[len(events) - kept :]
         for event in events:
@@ -73,7 +73,7 @@ class Rank:
         return self.holder is not None and self._table.holds(self.holder, block)
 
     def hold(self, ids: Sequence[int]) -> None:
-        """Add blocks that no event has named. The rank may have been dropped since."""
+        """Add blocks that no event has named, unless the rank has been dropped meanwhile."""
         if self.holder is not None:
             self.evicted += self._table.store(self.holder, 0, ids)
 

@@ -23,8 +23,8 @@ MAX_RANKS = 256
 
 _ENDPOINT = re.compile(r"(tcp://[^\s/]+:)(\d{1,5})|ipc://\S+")
 _PIECES_AT_ONCE = 64
-# A replay takes a connection. A publisher whose numbers jump back again and again must not delay
-# other publishers' events.
+# Each replay takes a connection. A publisher whose numbers keep jumping back must not delay other
+# publishers' events.
 MAX_REPLAYS_PER_CHECK = 16
 
 
@@ -57,7 +57,7 @@ class Worker:
 
 
 class Timeouts(NamedTuple):
-    """After how many seconds without an answer a worker is dropped, or a replay is cut off."""
+    """How many seconds a worker or a replay may be silent before it is dropped or cut off."""
 
     silence_s: float
     replay_s: float
@@ -146,7 +146,7 @@ class Source:
 
     def _lose(self) -> None:
         """Close the connection; a later check opens a new one."""
-        self.disconnects += self.is_connected  # else another program had the port
+        self.disconnects += self.is_connected  # otherwise another program had the port
         self._disconnect()
 
     def _read_events(self) -> None:
@@ -218,7 +218,7 @@ class Source:
             return True
         if replay.connection.socket.closed:
             self._close_replay()
-            # Both may request again.
+            # Either call may request another replay.
             (self.feed.replay_ended if replay.has_end else self.feed.replay_cut)()
         return False
 
@@ -231,7 +231,7 @@ class Source:
 
 
 def _rank_endpoint(endpoint: str, rank: int, name: str) -> str:
-    """Return the endpoint of a rank, by the port numbering of the engines."""
+    """Return the endpoint of a rank, as the engines number the ports."""
     found = _ENDPOINT.fullmatch(endpoint)
     host, port = (found[1], int(found[2] or 0)) if found else (None, 0)
     if found is None or (host and not 1 <= port + rank <= 65535):

@@ -16,16 +16,16 @@ from mmhash.kvindex.events import MAX_BYTES
 
 # libzmq receives in pieces of up to 8 KiB. What a subscriber does not read, the publisher keeps.
 QUEUED_PIECES = 4096
-# Replays come in one burst, and the engine drops messages that find a full queue. 1000 batches of
-# 12 KB arrive at once.
+# Replays come in one burst, and the engine drops messages that find a full queue. There is room for
+# 1000 batches of 12 KB.
 QUEUED_REPLAY_PIECES = 16_384
 MAX_REPLAY_BYTES = 2 << 20  # a batch with 400 000 tokens
 
 # A longer replay is cut off, and the rest is requested. An engine keeps 10 000 batches.
 MAX_MESSAGES = 20_000
 MAX_RECEIVED_BYTES = 64 << 20
-# Read this much before the other sockets have their turn: a peer that sends only pings could keep
-# the thread for itself.
+# Read for this long before the other sockets have their turn: a peer that sends only pings could
+# keep the thread for itself.
 _RECEIVE_S = 0.05
 
 _PEER = b"peer"
@@ -71,7 +71,7 @@ class EngineSocket:
         self.heard = time.monotonic()
         if not piece and self._is_open:
             raise TransportError("the peer has closed the connection")
-        self._is_open = True  # the first one is empty
+        self._is_open = True  # the first piece is empty
         messages = self._decoder.feed(piece)
         self._asked = None if self.is_ready else self.heard
         if self._decoder.is_ready and self._request:
@@ -170,7 +170,7 @@ def request_replay(context: Context, endpoint: str, start: int) -> EngineSocket:
 
 
 def read_message(frames: list[bytes]) -> tuple[int, bytes] | None:
-    """Return the number and the batch in a message, or None if there are none.
+    """Return the number and the batch in a message, or None if the message is unreadable.
 
     SGLang's replays before 0.5.23 have no topic. All replays begin with an empty frame.
     """

@@ -17,7 +17,7 @@ from mmhash.errors import InputTypeError, LimitError
 
 MAX_HOLDERS = 1024
 MAX_GROUPS = 64
-MAX_GROUPS_OF_HOLDER = 16  # a hostile holder leaves the other holders their share
+MAX_GROUPS_OF_HOLDER = 16  # a hostile holder must leave the other holders their share
 
 _MASK_64 = (1 << 64) - 1
 _EVICTED_PART = 64
@@ -43,7 +43,7 @@ def block_ids(blocks: Iterable[int | bytes]) -> list[int]:
     try:
         if ids and min(ids) >= 0:  # type: ignore[operator]
             return ids  # type: ignore[return-value]
-        # Only the smallest id shows whether any is signed: calling block_id for each is slower.
+        # The smallest id is negative, so some are signed. Masking all ids is faster than block_id.
         return list(map(and_, ids, repeat(_MASK_64)))
     except (TypeError, ValueError, OverflowError):  # the last two come from numpy
         return [block_id(one) for one in ids]
@@ -69,7 +69,7 @@ _PLAIN = Layout()
 
 
 class _Needs(NamedTuple):
-    """What a holder's groups need for a match, for holders that do not need every block of it."""
+    """What a match needs in the groups of a holder that does not need every block of a match."""
 
     alignment: int
     """The length of a match is a multiple of this many blocks."""
@@ -92,7 +92,7 @@ class _Group:
         masks, bit = self.masks, 1 << holder
         order = self.orders.setdefault(holder, {})
         get = masks.get
-        # Updating from pairs is slower, and so is one call for all blocks with the same holders.
+        # Updating the dicts from pairs would be slower, and so would a call per set of holders.
         for one in ids:
             mask = get(one, 0)
             if mask & bit:
@@ -173,7 +173,7 @@ class BlockTable:
     def store(self, holder: int, group: int, ids: Iterable[int], layout: Layout = _PLAIN) -> int:
         """Add blocks; return how many of the least recently stored blocks were evicted for them.
 
-        Without blocks, only note the layout: vLLM publishes that a group has kept nothing.
+        Without blocks, only note the layout: vLLM also publishes that a group has kept no blocks.
         """
         known = self._layouts.get(holder, {}).get(group)
         if known is None:
@@ -192,7 +192,7 @@ class BlockTable:
         """Remove all blocks of a holder, and the layouts of its groups."""
         bit = 1 << holder
         is_open = self._open & bit
-        # A match must never see only some of them removed.
+        # No match may see a holder with only some of its blocks removed.
         self._open &= ~bit
         for group in self._groups.values():
             group.clear(holder)
@@ -202,7 +202,7 @@ class BlockTable:
         self._open |= is_open
 
     def block_size(self, holder: int) -> int:
-        """Return the tokens of a block in the lists that match a holder, or 0 without groups.
+        """Return how many tokens a block of a list for `match` must have, or 0 without groups.
 
         A larger block has the id of the last small block that it covers.
         """
@@ -224,9 +224,9 @@ class BlockTable:
         """Return how many leading blocks each holder can use. Holders without any are missing.
 
         A block counts if all groups of the holder have it. A group with a window needs only the
-        last blocks of the match, and a group with larger blocks has fewer (docs/routing.md). A long
-        list is looked up in pieces, until no holder has a whole piece. Other threads get the GIL
-        between pieces.
+        last blocks of the match, and a group with larger blocks needs fewer (docs/routing.md). A
+        long list is looked up in pieces, until no holder has a whole piece. Other threads get the
+        GIL between pieces.
         """
         if not self._users:
             return {}

@@ -46,7 +46,7 @@ def _command(body: bytes) -> bytes:
 class Decoder:
     """The messages in the bytes of one connection; raises TransportError beyond the limits.
 
-    `is_ready` says that the peer can receive messages; `pongs` must be sent to it.
+    `is_ready` says that the peer can receive messages. The caller must send `pongs` to the peer.
     """
 
     def __init__(self, max_bytes: int) -> None:
