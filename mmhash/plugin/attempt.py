@@ -9,7 +9,10 @@ Result = TypeVar("Result")
 
 
 class Attempt:
-    """Runs steps of the plugin. If a step fails, the request stays as the engine has it."""
+    """Runs steps of the plugin.
+
+    If a step fails, the engine handles the request as it would alone.
+    """
 
     def __init__(self) -> None:
         self._logged: set[type[Exception]] = set()
@@ -21,5 +24,7 @@ class Attempt:
         except Exception as error:  # noqa: BLE001  (the engine goes on without the plugin)
             if type(error) not in self._logged:
                 self._logged.add(type(error))
-                logger.exception("mmhash leaves a request to the engine, and further ones silently")
+                logger.exception(
+                    "mmhash leaves a request to the engine, and will not log this error again"
+                )
             return None

@@ -1,7 +1,8 @@
 """SGLang: names media by the keys of their files, and hashes features in the tokenizer.
 
-Every route and every embedded engine passes `TokenizerManager._tokenize_one_request`. Its processor
-returns the items whose hashes and pad values name pages.
+Every request, also in an engine embedded in Python, goes through
+`TokenizerManager._tokenize_one_request`. The manager's processor returns the items whose hashes and
+pad values name pages.
 """
 
 import asyncio
@@ -130,7 +131,10 @@ class Plugin:
         return {"image": [*keys]} if keys else {}
 
     def _wrap(self, processor: Any) -> None:
-        """Name a processor's items as soon as they exist; all models pass here."""
+        """Name a processor's items as soon as they exist.
+
+        Every model's processor has this method.
+        """
         original = processor.process_mm_data_async
         if getattr(original, "is_mmhash", False):
             return
@@ -140,7 +144,8 @@ class Plugin:
             names = getattr(named.get("request_obj"), "_mmhash_names", None) or {}
             items = [one for one in getattr(result, "mm_items", None) or () if _is_item(one)]
             if names and getattr(result, "padded_input_ids", None) is not None:
-                result.padded_input_ids = None  # by the items' own hashes: the scheduler pads again
+                # The ids are padded by the items' own hashes. The scheduler pads again.
+                result.padded_input_ids = None
             self._attempt.run(set_names, items, names)
             unnamed = _unnamed(items)
             if unnamed and "features" in self._features:
@@ -192,7 +197,7 @@ class Plugin:
 
 
 def name_media(request: Any, tenant: bytes | None = None) -> Names:
-    """Return the keys of a request's media, and put the content into the request."""
+    """Return the keys of a request's media, and put the fetched content into the request."""
     given = {name: getattr(request, name, None) for name in SGLANG_OPTIONS}
     common = {name: value for name, value in given.items() if value}  # by default these are false
     if _are_images(common.get("modalities")):
@@ -263,7 +268,7 @@ def _are_images(modalities: Any) -> bool:
 
 
 def _content_of(entry: Any, modality: str) -> bytes | None:
-    """Return the encoded bytes of media as the engine would read them, or None if it has none."""
+    """Return the encoded bytes of a media entry as the engine would read them, or None."""
     source = getattr(entry, "url", entry)
     if isinstance(source, dict):
         source = None if "format" in source else source.get("url") or source.get(modality)

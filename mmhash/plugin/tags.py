@@ -27,7 +27,7 @@ class Tags:
 
     def __init__(self, engine: str) -> None:
         self._engine = engine
-        # A list is JSON, or has commas or, in a file, lines between its secrets.
+        # The list is JSON, or has a comma or, in a file, a line break between secrets.
         listed = _text_of(_SECRETS).replace(",", " ").split()
         secrets = filter(None, (text.strip('"[]') for text in listed))
         self._secrets = [bytes.fromhex(text) for text in secrets]
@@ -37,7 +37,7 @@ class Tags:
 
     @property
     def has_tenants(self) -> bool:
-        """True if each tenant's media get names of their own."""
+        """True if each tenant's media have names that no other tenant can compute."""
         return bool(self._tenants and self._secrets)
 
     def secret_of(self, tenant: str, tag: str) -> bytes | None:

@@ -50,7 +50,7 @@ def register(features: frozenset[str]) -> None:
 
 
 def _unhooked() -> str | None:
-    """Return what selects a server that names items without `get_mm_hashes`, or None."""
+    """Return the option that selects a server that does not call `get_mm_hashes`, or None."""
     if os.environ.get("VLLM_USE_RUST_FRONTEND", "0") not in {"", "0"}:
         return "VLLM_USE_RUST_FRONTEND"
     is_grpc = "--grpc" in sys.argv or "vllm.entrypoints.launchers.grpc_server" in sys.modules
@@ -58,7 +58,7 @@ def _unhooked() -> str | None:
 
 
 def verified(uuids: Any, tags: Tags) -> dict[str, list[str | None]]:
-    """Replace each uuid that is a valid tag by its key, and all others by None."""
+    """Replace each uuid that is a valid tag with its key, and every other uuid with None."""
     return {
         modality: [None if key is None else key.hex() for key in map(tags.key_of, given)]
         for modality, given in (uuids or {}).items()
@@ -66,7 +66,7 @@ def verified(uuids: Any, tags: Tags) -> dict[str, list[str | None]]:
 
 
 def name_videos(inputs: Any) -> None:
-    """Set the uuid of each video that has none and whose file vLLM has kept."""
+    """Give a uuid to each video that has none, if vLLM has kept the video's file."""
     items = inputs.mm_data_items.get("video")
     if not items:
         return
