@@ -12,7 +12,7 @@ from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.models import Models
 
-# If KV events do not connect within this time, their address is wrong.
+# If KV events do not connect within this time, their address is probably wrong.
 _PATIENCE_S = 5.0
 _POLL_S = 0.05
 
@@ -20,7 +20,7 @@ _PROMPT = {"messages": [{"role": "user", "content": "Say hello."}]}
 
 
 class WorkerCheck(NamedTuple):
-    """What the check found out about a worker, and what is wrong with it, in words."""
+    """What the check found out about a worker, and the problems with it."""
 
     url: str
     engine: str | None

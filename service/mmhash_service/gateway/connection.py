@@ -1,7 +1,7 @@
-"""HTTP/1.1 to workers: heads of requests, connections, and a pool of idle connections per worker.
+"""HTTP/1.1 to workers: request heads, connections, and a pool of idle connections per worker.
 
-This protocol replaces httpx because it costs less per streamed response (bench/gateway.py), and
-because the gateway must abort requests from outside: when a worker is ejected or a client has gone.
+The gateway does not use httpx, which costs more per streamed response (bench/gateway.py). It must
+also be able to abort a request from another task, when a worker is ejected or a client disconnects.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from mmhash_service.limits.text import SINGLE_VALUED
 
 Header = tuple[bytes, bytes]
 
-# Hop-by-hop headers (RFC 9110, 7.6.1). Upgrade is one, because only HTTP passes.
+# Hop-by-hop headers (RFC 9110, 7.6.1). Upgrade is dropped too: the gateway forwards only HTTP.
 _OF_ONE_HOP = frozenset(
     {
         b"connection",
@@ -34,15 +34,15 @@ _OF_ONE_HOP = frozenset(
     }
 )
 
-# The gateway sets its own Host, Content-Length, X-Request-Id and tag of the tenant.
-# The gateway has answered Expect, and clients may not name peers.
+# The gateway sets Host, Content-Length, X-Request-Id and the tenant's tag itself. It has already
+# answered Expect, and clients may not name peers.
 _NOT_SENT = _OF_ONE_HOP.union(
     {b"host", b"content-length", b"expect", b"x-request-id", TENANT_TAG_HEADER},
     {name.encode() for name in PEER_HEADERS},
 )
 _NOT_SENT_WITH_KEYS = _NOT_SENT | {b"authorization"}
 
-# Our HTTP server adds its own.
+# The gateway's HTTP server adds these itself.
 _NOT_RETURNED = _OF_ONE_HOP | {b"date", b"x-request-id"}
 
 
@@ -59,7 +59,7 @@ def for_client(headers: Sequence[Header]) -> list[Header]:
 def request_head(
     method: bytes, target: bytes, host: bytes, headers: Iterable[Header], length: int | None
 ) -> bytes:
-    """Return the head of a request, which has no body if there is no length."""
+    """Return the head of a request. `length` is the body's, or None without a body."""
     lines = [b"%b %b HTTP/1.1\r\nhost: %b" % (method, target, host)]
     lines += [b"%b: %b" % header for header in headers]
     if length is not None:
@@ -70,8 +70,8 @@ def request_head(
 def _end_to_end(headers: Sequence[Header], dropped: frozenset[bytes]) -> list[Header]:
     if connections := [value for name, value in headers if name == b"connection"]:
         named = {token.strip().lower() for token in b",".join(connections).split(b",")}
-        # Keep these headers: without one, the worker might read another request, such as one for
-        # its default tenant.
+        # Keep these headers although the client names them in Connection. Without one, the worker
+        # would read a different request: for its default tenant, for example.
         dropped |= named - SINGLE_VALUED
     return [header for header in headers if header[0] not in dropped]
 
@@ -88,7 +88,7 @@ class WorkerError(Exception):
     """A worker did not answer completely. The message is for the log."""
 
     is_silent: ClassVar[bool] = False
-    """True if the worker may hang, and its requests would wait in vain."""
+    """True if the worker may be hanging. Its other requests would then wait in vain."""
 
 
 class UnreachableError(WorkerError):
@@ -242,7 +242,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End a response without a length. Any other response is now broken."""
+        """End a response that has no length. Any other unfinished response is broken now."""
         self.is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -303,7 +303,7 @@ class Connection(asyncio.Protocol):
         self.status = status
         self._has_head = True
         self.is_reusable = self._parser.should_keep_alive()
-        if self._method == b"HEAD":  # it has a length but no body, and the parser would wait
+        if self._method == b"HEAD":  # the parser would wait for a body of the announced length
             self._is_complete = True
             self.is_reusable = False
         names = {name for name, _ in self.headers}
@@ -311,7 +311,7 @@ class Connection(asyncio.Protocol):
         self._until_close = not (
             has_no_body or b"content-length" in names or b"transfer-encoding" in names
         )
-        if has_no_body and self._method != b"HEAD":  # uvicorn would find the body too short
+        if has_no_body and self._method != b"HEAD":  # uvicorn would expect a body of this length
             self.headers = [one for one in self.headers if one[0] != b"content-length"]
         # llhttp reads a response without a length until the end of the stream.
         if self._until_close:
@@ -399,5 +399,5 @@ class Pool:
 
 @cache
 def _trust() -> ssl.SSLContext:
-    """Load the system's certificate authorities once, because that is slow."""
+    """Load the system's certificate authorities. This is slow, so load them once."""
     return ssl.create_default_context()

@@ -21,7 +21,7 @@ Get = Callable[[bytes], Awaitable[tuple[int, bytes]]]
 _MAX_RELEASE = 64
 _SIZE = re.compile(r"[1-9]\d{0,5}", re.ASCII)
 
-# Use only the ports, with the host of the worker's URL: a worker must not name another host.
+# Use only the port, and take the host from the worker's URL: a worker must not name another host.
 _TCP = re.compile(r"tcp://\S*:(\d{1,5})", re.ASCII)
 
 _CACHE_CONFIG = re.compile(rb"^vllm:cache_config_info\{([^\n]*)\}", re.MULTILINE)
@@ -36,11 +36,11 @@ class Description(NamedTuple):
     replay: str | None = None
     ranks: int = 1
     lacking: Mapping[str, str] = MappingProxyType({})
-    """The reason why a value is missing, by the member of a worker that would set it."""
+    """Why the gateway does not know a value, by the option of `--worker` that sets it."""
 
     @property
     def publisher(self) -> tuple[str | None, str | None, int]:
-        """The publisher of the KV events."""
+        """Where the KV events are published: events, replay, ranks."""
         return self.events, self.replay, self.ranks
 
 
@@ -167,7 +167,7 @@ def _describe_sglang(info: _ServerInfo, host: str) -> Description:
 
 
 def _publisher_of_config(info: _ServerInfo) -> _Publisher | None:
-    """Return the publisher from the start-up options, for a release that states nothing else."""
+    """Return the publisher from the start-up options, for a release that reports only these."""
     source = _read(_Source, 200, (info.kv_events_config or "").encode())
     port = _first_port([source.endpoint]) if source else None
     if source is None or port is None:
@@ -194,7 +194,7 @@ def _release(version: _Version) -> str:
 
 
 def _read(kind: type[T], status: int, body: bytes) -> T | None:
-    """Parse a response, or return None if it does not have this type, such as an error."""
+    """Return a response as this type, or None if it is an error or has another form."""
     if status != 200:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Count a request for its worker, from being computed over being answered to its end.
+"""Keep a worker's counts current while it computes a request, answers it, and ends it.
 
 The gateway's proxy and the picker share this class. The proxy sends the request itself, and the
 picker learns from Envoy what became of it.
@@ -14,16 +14,15 @@ from mmhash_service.gateway.router import NO_PROMPT, Decision
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.telemetry import metrics
 
-# Within this many seconds of a response, the events for its prompt's blocks arrive. Engines publish
+# The events for a prompt's blocks arrive within this many seconds of the response. Engines publish
 # events at every step, and the index reads them often.
 _GRACE_S = 1.0
 
 
 class Exchange:
-    """A request and its chosen worker. The body is not kept.
+    """A request and its chosen worker, without the body.
 
-    As a context, it counts the request as being computed. If the context ends with an exception,
-    the request has ended too.
+    Inside `with exchange:` the request counts as being computed. An exception there ends it.
     """
 
     def __init__(self, fleet: Fleet, decision: Decision, worker: Worker) -> None:
@@ -68,7 +67,7 @@ class Exchange:
         facts = {
             name: value
             for name, value in self.facts.items()
-            if value is not None and name != "reason"  # which may not fit into a header
+            if value is not None and name != "reason"  # the reason may be too long for a header
         }
         return "; ".join(f"{name}={value}" for name, value in facts.items()).encode()
 
@@ -88,7 +87,7 @@ class Exchange:
             metrics.labelled(counter, url, "no").inc(self._new_tokens)
 
     def moved_to(self, worker: Worker) -> "Exchange":
-        """End the request here, and return it for the other worker, which has begun to respond."""
+        """Move the request to another worker, which has begun to respond."""
         self.end(is_computed=False, is_complete=False)
         moved = copy(self)
         moved.worker = worker
@@ -98,8 +97,8 @@ class Exchange:
     def end(self, *, is_computed: bool, is_complete: bool) -> None:
         """End the request. A complete request's blocks count until their events have arrived.
 
-        Blocks without names count only if the prompt was computed. A refused or abandoned request
-        may never have been computed.
+        Blocks without names count only if the prompt was computed: the engine may have refused the
+        request, or the client may have abandoned it.
         """
         metrics.labelled(metrics.GATEWAY_REQUESTS, self.worker.url).dec()
         if is_computed:

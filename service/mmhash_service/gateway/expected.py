@@ -1,15 +1,17 @@
-"""Blocks that a worker should hold although its events do not name them, or not yet.
+"""Blocks that a worker should hold, but that its events do not list, or do not list yet.
 
 An engine publishes the blocks of a prompt only after computing them. Without `ExpectedBlocks`,
 requests for the same new image that arrive meanwhile would go to several workers, and each worker
 would compute the image. An engine does not evict the blocks of a running request, so they count
 until the request ends.
 
-SGLang names the blocks after a chat's image by processed pixels, which the gateway does not have,
-and a request without a plan has no named blocks at all. The gateway gives these blocks names of its
-own (`UnnamedBlocks`), and assumes that a worker still holds the blocks it was sent last, up to the
-size of its cache. In simulations this caches more than remembering the worker of each first image.
-No I/O, no clock.
+SGLang names the blocks after a chat's image by its processed pixels, which the gateway does not
+have. A request without a plan has no named blocks at all. The gateway gives such blocks names of
+its own (`UnnamedBlocks`), and assumes that a worker still holds the last blocks sent to it, up to
+the size of its cache. In simulations more tokens are cached this way than by remembering which
+worker got each first image.
+
+The module does no I/O and reads no clock.
 """
 
 from array import array
@@ -26,10 +28,10 @@ MAX_BLOCKS = 1 << 18
 
 
 class ExpectedBlocks:
-    """The blocks that a worker is expected to hold, each with its number of requests."""
+    """The blocks that a worker is expected to hold, and how many requests have each of them."""
 
     def __init__(self, max_blocks: int = MAX_BLOCKS) -> None:
-        """Make an empty set for at most `max_blocks` blocks of all requests together."""
+        """Start empty. All requests together may add `max_blocks` blocks."""
         self._max_blocks = max_blocks
         self._requests: dict[int, int] = {}
         self._total = 0
@@ -39,7 +41,7 @@ class ExpectedBlocks:
         return len(self._requests)
 
     def add(self, ids: Sequence[int]) -> Sequence[int]:
-        """Add as many blocks of a request as there is room for. Return these, for `remove`."""
+        """Add the first blocks of a request, as many as fit, and return them for `remove`."""
         ids = ids[: self._max_blocks - self._total]
         requests = self._requests
         for one in ids:
@@ -58,7 +60,7 @@ class ExpectedBlocks:
         self._total -= len(ids)
 
     def run(self, ids: Sequence[int], start: int) -> int:
-        """Return how many blocks from `start` on are expected, up to the first that is not.
+        """Return how many blocks in a row are expected, from `start` on.
 
         The worker holds the blocks before `start`.
         """
@@ -69,13 +71,13 @@ class ExpectedBlocks:
         return end - start
 
 
-# Smaller blocks find more of the common start of two prompts, and cost more.
+# Smaller blocks find more of the prefix that two prompts share, but take longer to name.
 BLOCK_TOKENS = 32
 
 _NAME_SIZE = 16
 
-# The most names for a prompt, for 131 072 tokens. The event loop looks all of them up for each
-# worker.
+# The most names for a prompt, enough for 131 072 tokens. The event loop looks up every name for
+# every worker.
 _MAX_NAMES = 4096
 
 
@@ -110,7 +112,7 @@ def name_blocks(plan: Plan, block_size: int) -> UnnamedBlocks:
 
 
 class SentBlocks:
-    """The unnamed blocks that a worker was sent last, computed or still being computed."""
+    """The last unnamed blocks sent to a worker, computed or still being computed."""
 
     def __init__(self) -> None:
         self._tokens: LruCache[bytes, int] = LruCache(0, lambda _name, tokens: tokens)
@@ -121,7 +123,7 @@ class SentBlocks:
         return len(self._tokens)
 
     def begin(self, blocks: UnnamedBlocks) -> None:
-        """Count the blocks of a request until it ends. `add` lets them count for longer."""
+        """Count the blocks of a request until its end, or for longer if `add` gets them too."""
         for name in blocks.names:
             self._requests[name] = self._requests.get(name, 0) + 1
 
@@ -147,7 +149,7 @@ class SentBlocks:
             self._tokens.put(name, blocks.tokens_each)
 
     def count_tokens(self, blocks: UnnamedBlocks) -> int:
-        """Return the tokens of the leading blocks that were sent and not dropped."""
+        """Return how many tokens are in the leading blocks that were sent and not dropped."""
         count = 0
         for name in blocks.names:
             if name not in self._tokens and name not in self._requests:

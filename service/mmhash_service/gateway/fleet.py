@@ -27,21 +27,21 @@ from mmhash_service.gateway.worker import Worker
 from mmhash_service.gateway.worker_spec import EngineSpec
 from mmhash_service.telemetry import metrics
 
-# The size of a small cache in tokens, used until the events have shown the real size.
+# Assume a small cache, of this many tokens, until the events show how much the caches hold.
 LEAST_CACHED_TOKENS = 1 << 14
 
-# If a healthy worker's events do not connect within this time, their address is wrong.
+# If a healthy worker's events do not connect within this time, their address is probably wrong.
 _PATIENCE_S = 10.0
 _WARNED = float("inf")
 
 PROBE_SPACING_S = 0.002
-"""The time between the first probes of two workers. All at once would block the event loop."""
+"""Seconds between the first probes of two workers. All at once would block the event loop."""
 
 logger = logging.getLogger(__name__)
 
 
 class Fleet:
-    """The workers by URL, kept current by one task for their list and one task for each worker."""
+    """The workers by URL. One task keeps the list current, and one task per worker probes it."""
 
     def __init__(self, settings: GatewaySettings, engine_fallback: Fallback | None = None) -> None:
         self._settings = settings
@@ -57,7 +57,7 @@ class Fleet:
         self.has_adapters = False
         """True if any worker lists a LoRA adapter."""
         self._is_indexing = False
-        # Set by open(), and ended by close().
+        # open() starts these, and close() ends them.
         self.index: Index
         self._refreshing: asyncio.Task[None]
 
@@ -91,14 +91,14 @@ class Fleet:
         await asyncio.to_thread(self.index.stop)
 
     def workers_for(self, model: str) -> Sequence[Worker]:
-        """Return the workers that may get a request for a model; "" means no model."""
+        """Return the workers that may get a request for a model, or for "" if it names none."""
         workers = list(self.workers.values())
         return workers if self.has_one_list else workers_for(model, workers)
 
     def adapters(self, model: str, engine: EngineSpec) -> set[Adapter]:
-        """Return what an engine's workers list for an adapter of this name.
+        """Return the adapters that an engine's workers list under this name.
 
-        Healthy workers count. If none of these lists it, all workers count.
+        Only healthy workers count, unless none of them lists the name.
         """
         listed = [
             (worker, adapter)
@@ -118,17 +118,17 @@ class Fleet:
         self.conversations.add(worker.url, new_tokens, prompt_tokens, self.cached_tokens)
 
     def crowding(self) -> dict[str, float]:
-        """Return how much more of its cache each worker's conversations fill than the mean."""
+        """Return how much fuller of conversations each worker's cache is than the average cache."""
         computing = {url: worker.new_parts for url, worker in self.workers.items()}
         return self.conversations.crowding(computing, self.cached_tokens)
 
     def note_stored(self, worker: Worker, blocks: Sequence[int]) -> None:
-        """Check that the events by now list an answered request's blocks."""
+        """Check that a worker's events now list the blocks of a request that it answered."""
         worker.expected.remove(blocks)
         if worker.engine is None or worker.described.events is None:
             return
         first, last = (self.index.rank_with(worker.url, blocks[at]) for at in (0, -1))
-        if first is None and last is not None:  # the worker computed it from all earlier blocks
+        if first is None and last is not None:  # the last block needs all earlier blocks
             self.index.hold(worker.url, blocks, last)
         before = worker.names.verdict
         is_found = first is not None or last is not None
@@ -159,11 +159,11 @@ class Fleet:
         size = described.engine.tokens_per_block
         if stats.block_size not in {0, size}:
             return (
-                f"{planned}, which list blocks of {stats.block_size} tokens, but plans assume "
+                f"{planned}: the worker's blocks have {stats.block_size} tokens, but plans assume "
                 f"block_size={size}"
             )
         return (
-            f"{planned}, which list {stats.blocks} others. Its block_size, algorithm or seed may "
+            f"{planned}, but {stats.blocks} other blocks. Its block_size, algorithm or seed may "
             f"differ: run `mmhash verify-engine {worker.url} --events {described.events}`"
         )
 
@@ -192,12 +192,12 @@ class Fleet:
     async def _refresh(self) -> list[Worker]:
         """Read the list of workers. Return the workers that have joined.
 
-        An empty list does not count.
+        Once workers are known, an empty list is ignored.
         """
         try:
             specs = await read_workers(self._settings, self._engine_fallback)
         except (OSError, ValueError) as error:
-            # Keep the known workers, which may well be there.
+            # Keep the known workers, which are probably still there.
             logger.error("the list of workers cannot be read: %s", error)  # noqa: TRY400
             return []
         listed = {spec.url: spec for spec in specs}
@@ -218,7 +218,7 @@ class Fleet:
         return joined
 
     def _compare_models(self) -> None:
-        """Note whether the models that workers list matter to requests."""
+        """Note whether workers list different models, and whether any worker lists adapters."""
         lists = [worker.models for worker in self.workers.values() if worker.models]
         self.has_one_list = all(one.keys() == lists[0].keys() for one in lists)
         self.has_adapters = any(any(one.values()) for one in lists)
@@ -280,7 +280,7 @@ class Fleet:
                 self.index.remove(worker.url)
 
     def _start_checks(self, workers: Iterable[Worker], wait_s: float = 0.0) -> None:
-        """Start a task for each worker, one after another: many probes at once delay requests."""
+        """Start a task for each worker, a moment apart: many probes at once delay requests."""
         for number, worker in enumerate(workers):
             checks = self._check_often(worker, wait_s + number * PROBE_SPACING_S)
             task = asyncio.create_task(checks)
@@ -330,7 +330,7 @@ class Fleet:
             raise WorkerError(f"/health answers {status}")
 
     async def _describe(self, worker: Worker) -> None:
-        """Ask a worker to describe itself, and subscribe to its KV events. Settings override."""
+        """Ask a worker to describe itself, and subscribe to its KV events. Settings override it."""
         timeout_s = self._settings.health_timeout_s
         try:
             async with asyncio.timeout(timeout_s):
@@ -350,19 +350,19 @@ class Fleet:
             logger.info("plans for worker %s assume %s", worker.url, found.engine)
         for member, reason in found.lacking.items() if found.lacking != before.lacking else ():
             logger.warning(
-                "worker %s: its %s is not known: %s. If it has one, give %s= with the worker",
+                "worker %s: its %s is unknown: %s. To set it, add %s= to the worker",
                 worker.url, member, reason, member,
             )  # fmt: skip
         planned = worker.spec.engine.name
         if planned and said and not f"{worker.release}@".startswith(f"{planned}@"):
             logger.warning(
                 "worker %s reports %s, but plans assume engine=%s: if the two name blocks "
-                "differently, no lookup finds anything",
+                "differently, every lookup misses",
                 worker.url, worker.release, planned,
             )  # fmt: skip
 
     async def _ask_plugin(self, worker: Worker) -> None:
-        """Ask an SGLang server whether mmhash's plugin names its media, which plans depend on."""
+        """Ask an SGLang server whether mmhash's plugin names its media. Plans depend on that."""
         engine = worker.engine
         if engine is None or engine.name.partition("@")[0] != "sglang":
             return
@@ -375,8 +375,8 @@ class Fleet:
             return
         if engine.server == "mmhash" and "keys" not in (worker.plugin or ()):
             logger.warning(
-                "worker %s is planned for with server=mmhash, and answers no GET /mmhash with "
-                "`keys`: set MMHASH_PLUGIN=keys there, or no lookup finds its images", worker.url,
+                "plans for worker %s assume server=mmhash, but its GET /mmhash does not list "
+                "`keys`: set MMHASH_PLUGIN=keys there, or lookups miss every image", worker.url,
             )  # fmt: skip
 
     async def _list_models(self, worker: Worker) -> None:
@@ -392,7 +392,7 @@ class Fleet:
 
 
 def workers_for(model: str, workers: Sequence[Worker]) -> Sequence[Worker]:
-    """Return the workers that may get a request for a model; an empty string means no model.
+    """Return the workers that may get a request for a model, or for "" if it names none.
 
     A worker whose list is unknown may have any model.
     """
@@ -402,6 +402,6 @@ def workers_for(model: str, workers: Sequence[Worker]) -> Sequence[Worker]:
     able = [worker for worker in workers if not worker.models or model in worker.models]
     if any(worker.is_healthy for worker in able):
         return able
-    # Perhaps an adapter: another worker with its base model may load it.
+    # The name may be an adapter's: another worker with the same base model may load the adapter.
     related = frozenset().union(*(worker.models for worker in listing))
     return [worker for worker in workers if not worker.models or worker.models.keys() & related]

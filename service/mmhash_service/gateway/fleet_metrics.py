@@ -1,4 +1,4 @@
-"""Metrics of each worker that are equal in all processes of a gateway."""
+"""Metrics of each worker that have the same value in every process of a gateway."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ PREFIX = "mmhash_gateway_worker_"
 GAUGES = {
     "healthy": "1 if the worker is healthy, otherwise 0.",
     "events_connected": "1 if the worker's KV events are connected.",
-    "events_lag_seconds": "Time from an event of the worker to its arrival.",
+    "events_lag_seconds": "How late the worker's KV events arrive.",
     "blocks": "Blocks that the worker's KV events list as stored.",
 }
 """Each gauge, without its prefix, and its meaning."""

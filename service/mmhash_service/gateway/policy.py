@@ -1,34 +1,35 @@
-"""Rank the workers for a request, by pure functions of their state.
+"""Rank the workers for a request. The functions depend only on their arguments.
 
-Longest prefix. The score estimates, in tokens, how much the request would delay the first tokens of
-all requests, itself included, negated:
+The policy longest-prefix estimates how much all requests, this one included, would wait for their
+first tokens if a worker got this request. The delay is counted in tokens, and a worker's score is
+the negative of its delay:
 
     score = -(load + (1 + waiting) * new_tokens + evicted)
     new_tokens = prompt_tokens - matched_tokens - expected_tokens
     evicted = new_tokens / prompt_tokens * conversation_reuse * crowding
 
-`load` is the number of tokens that the worker still has to compute for other requests (worker.py),
-for which this request waits. `matched_tokens` is how much of the prompt the worker holds.
-`expected_tokens` follow these: the worker is computing them for running requests, or was sent them
-without names (expected.py). The worker has to compute the rest, `new_tokens`.
+`load` is the number of tokens that the worker will compute for other requests before it starts on
+this one (worker.py). `matched_tokens` is how much of the prompt the worker holds. After these come
+`expected_tokens`: the worker is computing them for running requests, or they were sent to it in
+blocks without names (expected.py). The worker has to compute the rest, `new_tokens`.
 
-`waiting` is the average number of requests that wait at a worker. By Little's law as many will wait
-while this request is computed, and each of its tokens delays them too. In an idle fleet nobody
-waits, and the fastest worker for this request is best. If all workers have queues, a request that
-leaves its cache makes the queues longer.
+`waiting` is the average number of requests that wait at a worker. By Little's law, as many will be
+waiting while this request is computed, and each of its tokens delays them too. In an idle fleet
+nobody waits, so the worker that can answer first is best. If every worker has a queue, sending a
+request away from its cache makes the queues longer.
 
 `evicted` is the number of tokens that other requests will have to compute again. `crowding` says
-how much more of a worker's cache recent conversations fill than the fleet's mean
-(`Conversations`). A crowded worker evicts tokens that its conversations still need: up to
-`conversation_reuse`, the average reuse of a conversation, which is 0 if no prompt continues
-another.
+how much fuller a worker's cache is of recent conversations than the average cache
+(`Conversations`). A crowded worker evicts tokens that its conversations still need. At most these
+are `conversation_reuse` tokens, the average reuse of a conversation, which is 0 if no prompt
+continues another.
 
-If several workers have equal loads and hold equally much of a prompt, rendezvous hashing assigns
+If several workers have the same load and hold equally much of a prompt, rendezvous hashing assigns
 the prompt's new content to one of them. Other gateways then send the same content to the same
 worker.
 
-Policies for comparison: round robin, least load, and consistent hashing on the key of the first
-image. Rendezvous hashing moves only the share of a worker that joins or leaves.
+The other policies are for comparison: round robin, least load, and consistent hashing of the first
+image's key. When a worker joins or leaves, rendezvous hashing moves only that worker's share.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,26 +42,26 @@ from msgspec import Struct
 Policy = Literal["longest-prefix", "least-load", "round-robin", "consistent-hash"]
 
 
-class Candidate(Struct):  # much faster to make than a NamedTuple
+class Candidate(Struct):  # much faster to create than a NamedTuple
     """A worker as a policy sees it."""
 
     url: str
     matched_tokens: int
     load: float
     turn: int
-    """The number of the last decision that chose this worker. Equal workers take turns."""
+    """The number of the last decision that chose this worker. Equally good workers take turns."""
     is_healthy: bool = True
     expected_tokens: int = 0
     waiting: int = 0
     """The number of requests whose responses have not begun."""
     crowding: float = 0.0
-    """How much more of its cache recent conversations fill than the fleet's mean."""
+    """How much fuller its cache is of recent conversations than the average, as a fraction."""
     next_block: int | None = None
-    """The prompt's first block that the worker lacks, or its last block."""
+    """The first block of the prompt that the worker lacks, or the prompt's last block."""
 
     @property
     def reused_tokens(self) -> int:
-        """The prompt's tokens that the worker need not compute."""
+        """The number of the prompt's tokens that the worker need not compute."""
         return self.matched_tokens + self.expected_tokens
 
 
@@ -82,7 +83,7 @@ def rank(
     conversation_reuse: float = 0.0,
     first_key: bytes = b"",
 ) -> list[Ranked]:
-    """Return the workers, best first. Unhealthy workers are a last resort.
+    """Return the workers, best first. Unhealthy workers come last.
 
     `first_key` is the key of the first image.
     """
@@ -123,7 +124,7 @@ def _prefix_scores(
 
 
 def _home_of(candidates: Sequence[Candidate], first_key: bytes) -> str | None:
-    """Return the worker to which new content belongs, if several hold most of the prompt."""
+    """Return the URL that new content belongs to if several workers hold most of the prompt."""
     healthy = [one for one in candidates if one.is_healthy]
     most = max((one.reused_tokens for one in healthy), default=0)
     equal = [one for one in healthy if one.reused_tokens == most]
@@ -139,22 +140,23 @@ def _consistent_hash(one: Candidate, key: bytes) -> float:
     return int.from_bytes(digest, "big") / (1 << 48)
 
 
-# A worker with fewer conversations than this is forgotten.
+# Forget a worker with fewer conversations than this.
 _FADED = 0.001
 
 
 class Conversations:
-    """Estimate how many conversations recently began at each worker: requests carry no id.
+    """Estimates how many conversations recently started on each worker: requests carry no id.
 
-    A request counts as the fraction of a new conversation that its worker has to compute: 1 if the
-    whole prompt is new, and about a tenth for the next turn of a conversation that the worker has.
-    The counts fade as the caches take in new tokens, by a factor of e for as many tokens as all
-    caches hold together. A request that the engine refuses counts only until the refusal.
+    A request counts as the fraction of its prompt that the worker has to compute: 1 if the whole
+    prompt is new, and about a tenth if it continues a conversation that the worker holds. Counts
+    fade as new tokens replace old ones in the caches: by a factor of e for each turnover of all
+    caches. A request that the engine refuses counts only until the refusal.
 
-    The first turn does not tell how large a conversation will grow, so each counts with the mean
-    size of earlier conversations. A worker at which many conversations began is therefore crowded
-    before they have grown, and new ones go elsewhere, even if this worker has their system prompt.
-    In simulations this caches more tokens than counting the tokens sent (docs/benchmarks.md).
+    A first turn does not show how large its conversation will grow, so each conversation counts
+    with the average size of earlier ones. A worker that started many conversations is therefore
+    crowded before they have grown. New conversations go elsewhere, even if this worker holds their
+    system prompt. In simulations more tokens are cached this way than by counting the tokens sent
+    (docs/benchmarks.md).
     """
 
     def __init__(self) -> None:
@@ -163,7 +165,7 @@ class Conversations:
         self._reused_tokens = 0.0
 
     def add(self, url: str, new_tokens: int, prompt_tokens: int, cached_tokens: int) -> None:
-        """Add a request that a worker answers. All caches together hold `cached_tokens`."""
+        """Count a request that a worker answers. All caches together hold `cached_tokens`."""
         kept = exp(-new_tokens / cached_tokens)
         # The counts of workers that have left fade too.
         self._begun = {one: kept * n for one, n in self._begun.items() if n > _FADED}
@@ -177,11 +179,11 @@ class Conversations:
         return self._reused_tokens / max(1.0, sum(self._begun.values()))
 
     def crowding(self, computing: Mapping[str, float], cached_tokens: int) -> dict[str, float]:
-        """Return how much more of its cache each worker's recent conversations fill than the mean.
+        """Return how much fuller of conversations each worker's cache is than the average cache.
 
-        `computing` has the new fractions of the requests that each worker has not answered yet. The
-        result is a fraction of the cache, and 0 below the mean, because evictions there cost
-        little. Fractions are rounded to sixteenths: while all workers have about the same number of
+        `computing` has, for each worker, the sum of the new fractions of its unanswered prompts.
+        The result is a fraction of a cache. Below the average it is 0, because evictions there cost
+        little. It is rounded down to sixteenths: while all workers have about the same number of
         conversations, gateways agree on the home of new content.
         """
         begun = {url: self._begun.get(url, 0.0) + parts for url, parts in computing.items()}

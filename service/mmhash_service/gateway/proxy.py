@@ -1,8 +1,8 @@
 """The proxy sends a request to the best worker, and returns the response as it arrives.
 
-Retries end with the first byte of a response's body. If a worker cannot be reached, the proxy tries
-every other worker, because this one has seen nothing. If the connection breaks later, the proxy
-tries one other worker.
+The proxy retries only until the first byte of a response's body. If it cannot reach a worker, it
+tries every other one, because the worker has seen nothing of the request. If the connection breaks
+later, it tries one other worker.
 """
 
 import asyncio
@@ -64,16 +64,16 @@ class Proxy:
         self._timeout_s = gateway.worker_timeout_s
         self._patience_s = 2 * gateway.health_timeout_s
         self._names_route = gateway.route_header
-        # Workers do not need to know a client's key of the gateway.
+        # Workers do not need to know the API keys of the gateway's clients.
         self._authorization = gateway.authorization
         self._keeps_authorization = not self._authorization and not settings.api_key_digests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward one request."""
         request = Request(scope, receive)
-        resolve_tenant(request, self._resources.settings)  # refuse here, not at the worker
-        # Clients remove such segments. Appended to a worker's URL with a path, they would lead out
-        # of that path, and so would the target `*`.
+        resolve_tenant(request, self._resources.settings)  # refuse an unknown tenant here
+        # Clients resolve `..` themselves. If a worker's URL has a path, `..` would lead out of that
+        # path, and so would the target `*`.
         path = scope["path"]
         if not path.startswith("/") or ".." in path.split("/"):
             raise Problem("not-found")
@@ -96,7 +96,7 @@ class Proxy:
                     exchange.end(is_computed=is_computed, is_complete=is_complete)
 
     async def _read(self, request: Request, held: Admission, *, is_prompt: bool) -> RoutedRequest:
-        """Read the request, and remove the hashes and peers that callers may not name."""
+        """Read the request, and remove hashes and peers that callers may not set."""
         pieces: list[bytes] = []
 
         def take(piece: bytes | memoryview) -> None:
@@ -161,7 +161,7 @@ class Proxy:
     ) -> bool:
         """Forward the response. Return True if it is complete.
 
-        A broken response stays incomplete on the client's side too, so the client notices.
+        If the worker's response breaks off, so does the client's, and the client notices.
         """
         headers = for_client(connection.headers)
         if self._names_route:
@@ -184,14 +184,14 @@ class Proxy:
         except asyncio.CancelledError:
             if watch.is_gone or not self._limits.draining:
                 raise
-            return False  # the grace period is over, too late for a problem
+            return False  # the grace period is over, but the response has begun
         return status < 400
 
 
 class _ClientWatch:
     """Cancels the task, and so the worker's request, if the client disconnects.
 
-    This needs the server's extension: `receive` would need a task of its own.
+    This uses an extension of the server, because waiting for `receive` would take another task.
     """
 
     def __init__(self, scope: Scope) -> None:

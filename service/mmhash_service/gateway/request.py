@@ -42,7 +42,7 @@ T = TypeVar("T")
 # bodies.
 _INLINE_MAX = 1 << 20
 
-# Apart from base64, the event loop reads a text up to this length, or a longer text with few
+# Without its base64, the event loop reads a text up to this length, or a longer text with few
 # values, because handing it to a thread would take longer.
 _SHORT_MAX = 32 << 10
 _LIGHT_MAX = 192 << 10
@@ -65,7 +65,7 @@ def requested_model(body: bytes) -> str:
 
 
 class RoutedRequest:
-    """A request without callers' hashes, opened if it has a prompt."""
+    """A request without its caller's hashes. If it has a prompt, its document is open."""
 
     def __init__(
         self, text: bytes, document: Document | Problem | None = None, *, is_light: bool
@@ -75,7 +75,7 @@ class RoutedRequest:
         self.is_light = is_light
         """True if the event loop can read the request."""
         self.media: defaultdict[Needs, Resolved] = defaultdict(dict)
-        """The media read so far, by needs."""
+        """The media read so far, by what engines need of them."""
 
     async def run(
         self, work: ThreadPool, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
@@ -110,7 +110,7 @@ class RoutedRequest:
 
 
 def body_limit(request: Request, settings: Settings) -> int:
-    """Return the largest body, in bytes. Engines read a body without a type as JSON too."""
+    """Return the size limit of a body. Engines read a body without a content type as JSON too."""
     content_type = header_of(request.scope["headers"], b"content-type") or ""
     is_json = not content_type or "json" in content_type.lower()
     is_json |= request.scope["path"] in PATHS
@@ -189,7 +189,7 @@ class Planned(NamedTuple):
 
 
 def named_model(models: Models, name: str) -> "Model | None":
-    """Return the model that a request names, or None. A single model serves all requests."""
+    """Return the model that a request names, or None. If there is only one, return that."""
     return models.get(_single(models) or name)
 
 
@@ -214,8 +214,8 @@ async def plan_for_workers(
 ) -> Planned:
     """Return the plan, or raise a Problem with the reason why there is none.
 
-    Media at URLs have no size unless they are fetched. The match runs where the plan runs, because
-    a prompt of many blocks takes milliseconds.
+    Without fetching, the size of media at URLs is unknown. Matching runs in the thread that plans,
+    because matching many blocks takes milliseconds.
     """
     signer = context.signer
     options, block_size = _plan_options(naming, context.tenant_secret, is_signed=signer is not None)
@@ -246,7 +246,7 @@ def _plan_options(
 ) -> tuple[PlanOptions, int]:
     """Return the options of plans, and the tokens of a block."""
     if naming.engine.server == "mmhash" and not (naming.engine.by_tenant and is_signed):
-        tenant = None  # the plugin does not know whose request it names
+        tenant = None  # the plugin does not know the request's tenant
     options = complete(
         # Tags vouch for the hashes in a request.
         hashes="key" if is_signed else naming.hashes,

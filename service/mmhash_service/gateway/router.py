@@ -41,22 +41,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# The load, in tokens, of a request with a body but no plan: a median prompt with an image.
+# A request with a body but no plan counts as this many tokens: a median prompt with an image.
 UNPLANNED_TOKENS = 600
 
-# The most blocks of a request to expect at its worker, to bound the event loop's time for each
-# compared worker. With blocks of one token (SGLang) they cover a text of 30 kB.
+# Expect at most this many blocks of a request at its worker, because the event loop looks each of
+# them up for every worker. With blocks of one token (SGLang) they cover a text of 30 kB.
 _MAX_EXPECTED = 8192
 
-# The longest reason in the log for a missing plan, because it may quote the request.
+# Log at most this many characters of the reason for a missing plan. It may quote the request.
 _MAX_REASON = 300
 
-# The most characters of an adapter's name and path, which every block of a prompt hashes on the
-# event loop.
+# The most characters in an adapter's name and path. The event loop hashes both for every block of
+# a prompt.
 _MAX_ADAPTER = 8 << 10
 
 NO_PROMPT = "passes"
-"""How to route a request without a prompt."""
+"""What metrics and logs say of a request without a prompt."""
 
 
 class PlanSize(Struct):
@@ -91,7 +91,8 @@ class Prepared(Struct):
         expected *= self.block_size
         named = len(self.event_ids) * self.block_size
         sent = worker.sent.count_tokens(self.unnamed)
-        # The name of an unnamed block covers all earlier blocks, of which some workers show none.
+        # An unnamed block follows all named blocks. A worker without events shows no named blocks,
+        # but was sent them too.
         if sent and (matched + expected == named or worker.described.events is None):
             expected = named + sent - matched
         next_block = None
@@ -143,7 +144,7 @@ def rank_workers(
     tried: Collection[Worker] = (),
     may_choose: Callable[[Worker], bool] | None = None,
 ) -> Decision:
-    """Rank the workers for a request that is prepared for every engine of the fleet."""
+    """Rank the workers for a request. `prepared` has it for every engine of the fleet."""
     crowding = fleet.crowding()
     candidates = [
         prepared[worker.engine].candidate(worker, crowding[worker.url])
@@ -184,7 +185,7 @@ class Routing:
     ) -> None:
         """Take a request. `may_choose` limits the workers.
 
-        The metrics count the request unless nothing is sent.
+        `is_counted` is False if no worker will get the request, so metrics do not count it.
         """
         self._resources = resources
         self._gateway = resources.gateway
@@ -339,7 +340,7 @@ class Routing:
         return requested.engine.name == "vllm" and vllm.hashes_files(requested.version)
 
     def _tenant_headers(self, engine: EngineSpec | None) -> Sequence[tuple[bytes, bytes]]:
-        """Return the tag by which a plugin takes the tenant that the request names."""
+        """Return the header that proves the request's tenant to the plugin, if it needs one."""
         settings = self._resources.settings
         if engine is None or not engine.by_tenant or not settings.tag_secrets:
             return ()

@@ -67,21 +67,20 @@ class GatewaySettings(SourcedSettings):
         default=5.0,
         gt=0,
         le=3600,
-        description="Seconds between two probes of a worker's /health, two lookups of "
-        "worker_dns, and two reads of worker_file.",
+        description="How often, in seconds, to probe each worker's /health, to look up worker_dns, "
+        "and to read worker_file.",
     )
     health_timeout_s: float = Field(
         default=5.0,
         gt=0,
         le=3600,
-        description="Seconds in which a worker must answer a probe or accept a connection.",
+        description="How many seconds a worker has to answer a probe or accept a connection.",
     )
     worker_timeout_s: float = Field(
         default=600.0,
         gt=0,
         le=24 * 3600,
-        description="The longest pause, in seconds, before a worker sends the head of its "
-        "response or more of the body.",
+        description="How many seconds a worker may send nothing, before its response or within it.",
     )
     worker_api_key: SecretStr | None = Field(
         default=None,
@@ -89,7 +88,7 @@ class GatewaySettings(SourcedSettings):
     )
     route_header: bool = Field(
         default=False,
-        description="Add the route to each response, as in the access log: `X-Mmhash-Route: "
+        description="Name the route in each response, as the access log does: `X-Mmhash-Route: "
         "worker=URL; how=planned; prompt_tokens=512; matched_tokens=496`.",
     )
 

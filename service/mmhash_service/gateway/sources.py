@@ -48,7 +48,7 @@ def _read_file(path: Path, engine_fallback: "Fallback | None") -> list[WorkerSpe
     if not path.is_file():  # opening a FIFO blocks
         raise ValueError(f"{path} is not a regular file")
     text = path.read_text()
-    if text and not text.endswith("\n"):  # `:80` may become `:8000`
+    if text and not text.endswith("\n"):  # a last line with `:80` may be half of `:8000`
         raise ValueError(f"{path} does not end with a line break: it may be half written")
     lines = [line.partition("#")[0].strip() for line in text.splitlines()]
     _check_count(len(set(filter(None, lines))))  # before parsing, which is slow for a long file

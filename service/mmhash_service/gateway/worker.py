@@ -11,22 +11,22 @@ from mmhash_service.gateway.expected import NO_BLOCKS, ExpectedBlocks, SentBlock
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.worker_spec import WorkerSpec, endpoint_of
 
-# A running request delays another prompt as much as this many more tokens of that prompt would.
+# A running request delays a new prompt about as much as this many more tokens would.
 RUNNING_TOKENS = 64
 
-# The most bytes to read of a probe's answer. An engine's /metrics has 50 to 300 kB.
+# Read at most this much of the response to a probe. An engine's /metrics has 50 to 300 kB.
 _MAX_PROBE = 1 << 20
 
 
-# After this many planned blocks that no event has named, the worker counts as misnamed. A wrong
-# name hides all blocks of a prompt, so two short prompts are enough.
+# If events list none of this many planned blocks, the gateway computes wrong names for the worker.
+# A wrong name hides all blocks of a prompt, so two short prompts are enough.
 ENOUGH_BLOCKS = 8
 
 Verdict = Literal["unknown", "right", "wrong"]
 
 
 class NameCheck:
-    """Compares the blocks that a worker should have stored with its events.
+    """Checks whether a worker's events list the blocks that it should have stored.
 
     With a wrong release, engine, algorithm, seed, block size or events port, every request still
     succeeds, but every lookup misses.
@@ -46,7 +46,7 @@ class NameCheck:
 
     @property
     def missing(self) -> int:
-        """The number of planned blocks since an event last named one."""
+        """The number of planned blocks since the events last listed one of them."""
         return self._missing
 
     @property
@@ -69,8 +69,8 @@ class Worker:
         self.url = spec.url
         self.host = httpx.URL(spec.url).host
         self.endpoint = endpoint_of(spec.url)
-        """The IP address and port, as Envoy names it, or None if the URL has a host name."""
-        # What the description lacks is known, and logged, once the worker was asked.
+        """The address by which Envoy knows the worker, or None if the URL has a host name."""
+        # Report nothing as missing before the worker has been asked.
         self.described = complete(spec, None, None)._replace(lacking={})
         self.engine = spec.engine if spec.engine.name else None
         """The engine to plan for, or None while it is unknown."""
@@ -79,7 +79,7 @@ class Worker:
         self.pool = Pool(spec.url, settings.health_timeout_s)
         self.is_healthy = False
         self.models: Mapping[str, Adapter | None] = {}
-        """The models at its /v1/models; empty if unknown."""
+        """The models that its /v1/models lists, or nothing while they are unknown."""
         self._model_id: str | None = None
         self.turn = 0
         self.last_how: str | None = None
@@ -89,7 +89,7 @@ class Worker:
         self.waiting = 0
         """The number of running requests whose responses have not begun."""
         self.new_parts = 0.0
-        """The sum of the new fractions of the prompts that the worker has not answered yet."""
+        """The fraction of each unanswered prompt that the worker has to compute, summed up."""
         self.expected = ExpectedBlocks()
         self.sent = SentBlocks()
         """The unnamed blocks that this process has sent to the worker."""
@@ -97,9 +97,9 @@ class Worker:
         self.release = ""
         """The engine and release that the server reports, such as vllm@0.32.0."""
         self.silent_since: float | None = None
-        """Since when the worker, while healthy, has had no connected KV events."""
+        """Since when the KV events of the healthy worker have been disconnected, or None."""
         self.probe_failure = ""
-        """Why the last probe failed, in words, or an empty text."""
+        """Why the last probe failed, or an empty string."""
         self._authorization = settings.authorization
         self._failures = 0
         self._restarts = 0
@@ -108,7 +108,7 @@ class Worker:
 
     @property
     def load(self) -> float:
-        """The estimated number of tokens to compute before another request."""
+        """An estimate of the tokens that the worker computes before it starts another request."""
         return float(self._pending_tokens + RUNNING_TOKENS * self.requests)
 
     def begin(
@@ -121,8 +121,8 @@ class Worker:
     ) -> Sequence[int]:
         """Count a request until `end`, and its tokens until `begin_response`.
 
-        `new_part` is the fraction of the prompt that these tokens are. Return the blocks that are
-        expected from now on, until they are removed.
+        `new_part` is the fraction of the prompt that these tokens make up. Return the blocks that
+        were added to `expected`. The caller has to remove them.
         """
         self.requests += 1
         self.waiting += 1
@@ -132,7 +132,7 @@ class Worker:
         return self.expected.add(blocks)
 
     def begin_response(self, tokens: int, *, new_part: float = 1.0) -> None:
-        """Stop counting the tokens of a request, because they are computed."""
+        """Stop counting the tokens of a request: the worker has computed them."""
         self.waiting -= 1
         self._pending_tokens -= tokens
         self.new_parts -= new_part
@@ -143,7 +143,7 @@ class Worker:
         self.sent.end(unnamed)
 
     def succeed(self) -> None:
-        """Note an answer."""
+        """Forget earlier failures, because the worker answers."""
         self._failures = 0
 
     def readmit(self) -> bool:
@@ -155,17 +155,17 @@ class Worker:
         return not was_healthy
 
     def note_models(self, names: Mapping[str, Adapter | None], model_id: str | None) -> None:
-        """Note the worker's models, and its own name of the base model."""
+        """Note the worker's models, and the name by which it knows the base model."""
         self.models, self._model_id = names, model_id
         self._update_engine()
 
     def note_description(self, description: Description) -> None:
-        """Note the worker's description."""
+        """Note how the worker describes itself."""
         self.described = description
         self._update_engine()
 
     def note_plugin(self, features: list[str] | None) -> None:
-        """Note what the plugin does: with `keys`, the engine names media by mmhash's keys."""
+        """Note the plugin's features. With `keys`, the engine names media by mmhash's keys."""
         self.plugin = features
         self._update_engine()
 
@@ -179,7 +179,7 @@ class Worker:
         self.engine = engine if engine.name else None
 
     def note_restarts(self, count: int) -> None:
-        """Note how often the KV events have restarted. Each time, the cache may be empty."""
+        """Note how often the KV events have restarted. After a restart, the cache may be empty."""
         if count != self._restarts:
             self._restarts = count
             self.sent.clear()
@@ -210,13 +210,13 @@ class Worker:
     ) -> Connection:
         """Send a request, and return the connection once the response begins.
 
-        The request is sent only once: a worker that closes the connection may have read it, or
-        crashed on it.
+        Send it only once: a worker that closes the connection may have read the request, or crashed
+        on it.
         """
         try:
             connection = self.pool.take_idle() or await self.pool.open()
         except RefusedError:
-            self.sent.clear()  # its process has exited, or will soon
+            self.sent.clear()  # the worker's process has exited, or will soon
             raise
         self._unanswered.add(connection)
         try:
@@ -242,5 +242,5 @@ class Worker:
         return connection.status, bytes(body)
 
     def close(self) -> None:
-        """Close the connections; those of running requests close when the requests end."""
+        """Close idle connections now, and the others when their requests end."""
         self.pool.close()

@@ -41,13 +41,13 @@ class EngineSpec(NamedTuple):
     mm_hasher_algorithm: "Literal['blake3', 'sha256']" = "blake3"
     """vLLM's --mm-hasher-algorithm, or VLLM_MM_HASHER_ALGORITHM."""
     model_id: str | None = None
-    """The worker's own name of the model (/v1/models), which counts in vLLM's names of media."""
+    """The worker's own name for the model (/v1/models), a part of vLLM's names of media."""
     by_tenant: bool = False
-    """The plugin has the secrets of tenants, and a tag names the tenant of a request."""
+    """True if the plugin has the tenants' secrets. A tag then tells it a request's tenant."""
 
     @property
     def tokens_per_block(self) -> int:
-        """The tokens of a block or page, or the engine's default."""
+        """The number of tokens in a block or page: the engine's default, unless it is set."""
         from mmhash.prompts.planner import BLOCK_SIZES  # noqa: PLC0415  (see above)
 
         return self.block_size or BLOCK_SIZES.get(self.name.partition("@")[0], 1)
@@ -106,7 +106,7 @@ def endpoint_of(url: str) -> str | None:
 
 
 def check_release(spec: WorkerSpec, engine_fallback: "Fallback | None") -> None:
-    """Refuse a worker of a release that is neither known nor covered by the setting."""
+    """Refuse a worker of an unknown release that engine_fallback does not cover."""
     if spec.engine.name:
         from mmhash.engines.registry import find  # noqa: PLC0415  (see above)
 
@@ -116,9 +116,9 @@ def check_release(spec: WorkerSpec, engine_fallback: "Fallback | None") -> None:
 def check_engine(
     engine: EngineSpec, engine_fallback: "Fallback | None", *, has_events: bool
 ) -> None:
-    """Refuse an engine of an unknown release, or whose blocks cannot be named.
+    """Refuse an engine for which no prompt could be planned.
 
-    The same error would prevent every plan.
+    Either its release is unknown, or these options cannot name its blocks.
     """
     from mmhash.engines.engine import BlockOptions, Prompt  # noqa: PLC0415  (see above)
     from mmhash.engines.registry import find  # noqa: PLC0415
@@ -132,7 +132,7 @@ def check_engine(
 
 
 def check_endpoints_of_name(spec: WorkerSpec) -> None:
-    """Refuse events or replay at another host than the URL's, which all addresses would share."""
+    """Refuse events or replay at a host other than the URL's: all addresses would share it."""
     name = httpx.URL(spec.url).host
     for endpoint in filter(None, (spec.events, spec.replay)):
         found = _ENDPOINT.fullmatch(endpoint)
@@ -141,7 +141,7 @@ def check_endpoints_of_name(spec: WorkerSpec) -> None:
 
 
 def _is_endpoint(text: str, ranks: int) -> bool:
-    """Return True if clients can connect to the endpoints of all ranks. To `*` they cannot."""
+    """Return True if clients can connect to the endpoints of all ranks. `*` is for servers only."""
     found = _ENDPOINT.fullmatch(text)
     if found is None or found["port"] is None:
         return found is not None
