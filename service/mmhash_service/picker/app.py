@@ -16,8 +16,7 @@ def create_picker(
 ) -> FastAPI:
     """Create the application. Read the models unless they are given.
 
-    The application serves gRPC on the setting `port`, and all of the gateway's own paths on the
-    metrics port.
+    The setting `port` is the gRPC port. The gateway's own paths are on the metrics port.
     """
     resources = PickerResources(settings, gateway, models)
     routers = own_routers()

@@ -20,7 +20,7 @@ _ENDPOINTS = "envoy.lb"
 _SUBSET = ("envoy.lb.subset_hint", f"{_DESTINATION}-subset")
 
 MAX_PIECE = 62_000
-"""The most body bytes in an answer. Envoy accepts 64 KiB with everything around them."""
+"""The most body bytes in an answer. Envoy accepts 64 KiB for the whole message."""
 
 
 class Changes(NamedTuple):
@@ -62,7 +62,7 @@ def _metadata(message: Any, namespace: str, name: str) -> Any:
 
 
 def answer_headers(changes: Changes | None = None) -> Any:
-    """Answer the headers of a request. Without changes, the answer to the body decides."""
+    """Answer the headers of a request. Without changes, the answer to the body carries them."""
     answer = envoy.ProcessingResponse(request_headers={})
     if changes is not None:
         _apply(changes, answer, answer.request_headers.response)
@@ -80,7 +80,7 @@ def answer_buffered(changes: Changes) -> Any:
 
 
 def answer_streamed(body: bytes, *, ends: bool) -> Iterator[Any]:
-    """Answer the body of a request in pieces. Envoy forwards only these pieces."""
+    """Answer the body of a request in pieces. Envoy forwards these instead of the client's body."""
     pieces = range(0, max(1, len(body)), MAX_PIECE)
     for start in pieces:
         answer = envoy.ProcessingResponse()
@@ -96,7 +96,7 @@ def answer_unchanged(part: str) -> Any:
 
 
 def refuse(response: Response) -> Any:
-    """Let Envoy send this response instead of a worker's."""
+    """Tell Envoy to send this response instead of asking a worker."""
     answer = envoy.ProcessingResponse()
     refused = answer.immediate_response
     refused.status.code = response.status_code

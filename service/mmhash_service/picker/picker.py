@@ -1,7 +1,8 @@
-"""The picker answers each of Envoy's requests, on a stream of its own, with the workers for it.
+"""The picker tells Envoy which workers may get a request. Each request has its own gRPC stream.
 
-The picker prepares and decides as the gateway does, and counts the request for its worker until the
-stream ends. Envoy forwards the request, with its own retries, time-outs and connections.
+The picker prepares the request and decides as the gateway does. It counts the request for its
+worker until the stream ends. Envoy forwards the request, and handles retries, time-outs and
+connections.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ from mmhash_service.picker.messages import Changes
 from mmhash_service.problems.problem import Problem
 from mmhash_service.telemetry.tracing import id_of, request_id
 
-# How many workers an answer has: the best, and more for Envoy's retries.
+# Name at most this many workers in an answer: the best one, and others for Envoy's retries.
 _MAX_ENDPOINTS = 4
 
 # A body is held three times: as received, without callers' hashes, and with the picker's.
@@ -50,7 +51,7 @@ _WHOLE = frozenset({envoy.BUFFERED, envoy.FULL_DUPLEX_STREAMED})
 
 
 class _GoneError(Exception):
-    """Envoy has ended the stream, with the response or because the client left."""
+    """Envoy has ended the stream: the response is complete, or the client has disconnected."""
 
 
 class _Body(NamedTuple):
@@ -62,7 +63,7 @@ class Picker:
     """Answers the streams of one process."""
 
     def __init__(self, resources: GatewayResources, gateway: GatewaySettings) -> None:
-        self.state = State({"resources": resources})  # requests look up the resources here
+        self.state = State({"resources": resources})  # handlers look up the resources here
         self._resources = resources
         self._fleet = resources.fleet
         self._authorization = gateway.authorization
@@ -71,7 +72,7 @@ class Picker:
         self._is_stopping = False
 
     def stop(self) -> None:
-        """End the streams that only wait for a response, which Envoy forwards without them."""
+        """End the streams that only wait for a response. Envoy forwards it without them."""
         self._is_stopping = True
         for task in list(self._waiting):
             if task is not None:
@@ -85,7 +86,7 @@ class Picker:
                 await _refuse_order(stream)
             await self._process(stream, first)
         except (_GoneError, asyncio.CancelledError):
-            pass  # without an answer, Envoy continues as without a picker
+            pass  # Envoy goes on without an answer, as if it had no picker
         except Problem as problem:
             await stream.write(messages.refuse(response_to(problem)))
         finally:
@@ -143,7 +144,7 @@ class Picker:
     def _changes(self, request: Request, body: _Body, decision: Decision, best: Worker) -> Changes:
         """Return what Envoy must change before it forwards a request."""
         workers = [self._fleet.workers[one.url] for one in decision.workers]
-        # Workers of other engines would get a body that was prepared for the best worker's engine.
+        # The body is prepared for the best worker's engine, so name no workers of other engines.
         endpoints = [str(one.endpoint) for one in workers if one.engine == best.engine]
         headers = [*self._authorization, *decision.prepared.headers]
         removed = self._removed(request, headers)
@@ -156,7 +157,7 @@ class Picker:
         return Changes(endpoints[:_MAX_ENDPOINTS], headers, removed, text)
 
     def _open(self, first: Any) -> Request:
-        """Return the request of these headers, unless the gateway would refuse it."""
+        """Return the request with these headers. Raise a Problem if the gateway would refuse it."""
         headers = messages.read_headers(first.request_headers)
         pseudo = {name: value for name, value in headers if name.startswith(b":")}
         headers = [header for header in headers if header[0] not in pseudo]
@@ -237,7 +238,7 @@ class Picker:
         return frozenset(one.strip() for one in text.split(","))
 
     def _removed(self, request: Request, replaced: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
-        """Return the headers that the worker must not get, without those that are replaced."""
+        """Return the client's headers that the worker must not get, except replaced ones."""
         refused = _NOT_SENT - dict(replaced).keys()
         removed = [name for name, _ in request.scope["headers"] if name in refused]
         if self._resources.settings.api_key_digests and not self._authorization:
@@ -245,7 +246,7 @@ class Picker:
         return removed
 
     def _moved(self, exchange: Exchange, served: str) -> Exchange:
-        """Return the exchange for the worker that Envoy chose instead of the best."""
+        """Return the exchange for the worker that Envoy chose instead of the best one."""
         for worker in self._fleet.workers.values():
             if worker.endpoint == served:
                 return exchange.moved_to(worker)
@@ -265,7 +266,7 @@ async def _refuse_order(stream: Any) -> None:
 
 
 async def _find(stream: Any, part: str) -> Any:
-    """Return the message with this part, and leave all earlier messages unchanged."""
+    """Return the next message with this part. Tell Envoy to change nothing in earlier ones."""
     while True:
         message = await _next(stream)
         found = message.WhichOneof("request")

@@ -15,7 +15,8 @@ from mmhash_service.settings import Settings
 
 _HEALTH = ("", "liveness", "readiness", SERVICE)
 
-# Envoy limits its messages, and the picker answers 413 to bodies above its settings.
+# gRPC need not limit messages: Envoy does, and the picker answers 413 if a body exceeds its
+# setting.
 _OPTIONS = (
     ("grpc.so_reuseport", 1),
     ("grpc.max_receive_message_length", -1),
@@ -65,7 +66,7 @@ class PickerResources(GatewayResources):
 
 
 class _Health(health.aio.HealthServicer):  # type: ignore[misc]  # (without types)
-    """The picker's health over gRPC: the process lives, and a worker is healthy."""
+    """The picker's health over gRPC: whether the process lives, and whether a worker is healthy."""
 
     def __init__(self, resources: GatewayResources) -> None:
         super().__init__()
