@@ -1,1 +1,1 @@
-"""`POST /plan`: a prompt as an engine will see it."""
+"""Plans of requests, and requests with the hashes of their media."""

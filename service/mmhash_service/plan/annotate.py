@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class AnnotatedItem(NamedTuple):
-    """The item of a place, and the options that count in the engine's name of the item."""
+    """An item, and the options that the engine's name for it depends on."""
 
     item: HashedItem
     options: str
@@ -58,7 +58,7 @@ def places_to_fill(request: EngineRequest, urls: UrlTreatment) -> list[Place]:
     skips_remote = urls == "ignore" or (urls == "url" and request.content_prefix is not None)
     is_native = isinstance(request.fields, NativeFormat)
     if skips_remote and is_native and any(place.source.is_remote for place in request.places):
-        request.leave_hashes_out()  # the engine takes a hash for every item or none
+        request.leave_hashes_out()  # the engine takes hashes for all items or for none
         return []
     return [
         place
@@ -68,7 +68,7 @@ def places_to_fill(request: EngineRequest, urls: UrlTreatment) -> list[Place]:
 
 
 def needs_of(request: EngineRequest, urls: UrlTreatment) -> Needs:
-    """Return what the engine's hashes need to know about the media."""
+    """Return what must be known about the media to compute the engine's hashes."""
     return Needs(sha256=request.content_prefix is not None, urls=urls)
 
 
@@ -106,7 +106,7 @@ def put_hashes(
     if context.signer is not None:
         request.set_tags([tag for tag in dict.fromkeys(tags) if tag is not None])
     if not takes_hashes:
-        request.leave_hashes_out()  # the items keep their keys, as in a plan
+        request.leave_hashes_out()  # the response still lists the items' keys, as a plan does
     return items
 
 
@@ -116,5 +116,5 @@ def _takes_hashes(request: EngineRequest, find_model: FindModel) -> bool:
     model = find_model(request.document.model)
     try:
         return model is None or model.family(request.engine.name, request.release).takes_hashes()
-    except InputError:  # a model that mmhash cannot plan counts as one that takes hashes
+    except InputError:  # mmhash cannot plan for the model, so assume that it takes hashes
         return True

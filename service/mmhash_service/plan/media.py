@@ -1,4 +1,4 @@
-"""Read the media of a request: each is hashed only once for all engines."""
+"""Read the media of a request. Each is hashed once, whatever the number of engines."""
 
 import hashlib
 from collections.abc import Sequence
@@ -34,22 +34,22 @@ from mmhash_service.telemetry import tracing
 UrlTreatment = Literal["fetch", "url", "ignore"]
 """How to treat media at http(s) URLs: key the content, key the URL, or leave out the hash."""
 
-# The most pixels in the images of a request that is planned on the event loop. 4 Mpixel are 5000
-# tokens.
+# The event loop plans a request with at most this many images of at most this many pixels each:
+# together about 5000 tokens.
 _RECALLED_ITEMS = 4
 _RECALLED_PIXELS = 1 << 20
 
 
 class Needs(NamedTuple):
-    """What must be known about media apart from their keys."""
+    """What must be known about media, apart from their keys."""
 
     sizes: bool = False
     """The sizes of images, for a plan."""
     sha256: bool = False
-    """The SHA-256 of media at URLs, which SGLang takes in chats."""
+    """The SHA-256 of media at URLs, which SGLang's chats take as a hash."""
     urls: UrlTreatment = "fetch"
     naming: FileNaming | None = None
-    """How the engine names images itself, if it gets no hashes."""
+    """How the engine computes names of images, if it gets no hashes."""
 
 
 class ResolvedMedia(NamedTuple):
@@ -63,7 +63,7 @@ class ResolvedMedia(NamedTuple):
     sha256: bytes | None = None
     """The SHA-256, if the media was fetched for it."""
     engine_name: str | None = None
-    """The engine's own name of the image."""
+    """The name that the engine computes for the image."""
 
 
 class _Encoded(NamedTuple):
@@ -77,13 +77,13 @@ class _Encoded(NamedTuple):
 Resolved = dict[MediaSource, ResolvedMedia]
 
 Found = dict[MediaSource, ResolvedMedia | _Encoded | None]
-"""For each of the media: read, still to decode, or None if still to fetch."""
+"""For each medium: the result, an image still to be decoded, or None if still to be fetched."""
 
 
 async def resolve(
     context: RequestContext, sources: Sequence[MediaSource], needs: Needs
 ) -> Resolved:
-    """Read all media. Equal media are read once."""
+    """Read all media, and equal ones only once."""
     if not sources:
         return {}
     with tracing.span("hash"):
@@ -120,7 +120,7 @@ def resolved_only(found: Found) -> Resolved:
 
 
 def read_inline(context: RequestContext, sources: Sequence[MediaSource], needs: Needs) -> Found:
-    """Read the media in the request itself; run this in a thread."""
+    """Read the media in the request itself. Run this in a thread."""
     if len(sources) > MAX_ITEMS:
         most = f"at most {MAX_ITEMS} are accepted"
         raise Problem("too-many-items", reason=f"there are {len(sources)} items; {most}")
@@ -133,10 +133,10 @@ def read_inline(context: RequestContext, sources: Sequence[MediaSource], needs: 
 def recall_inline(
     context: RequestContext, sources: Sequence[MediaSource], needs: Needs
 ) -> Resolved | None:
-    """Read up to 4 small images in the request itself that the memo remembers.
+    """Look up the images of a request in the memo, or return None.
 
-    Return None for all other requests. This is fast enough for the event loop. A hostile image's
-    header is slow to read, so headers are read in a thread the first time.
+    The images must be few, small, in the request itself, and in the memo. This is fast enough for
+    the event loop. A hostile image's header is slow to read, so a thread reads each header first.
     """
     if len(sources) > _RECALLED_ITEMS or context.pixels:
         return None
@@ -251,7 +251,7 @@ async def _read_remote_image(
 
 
 class _RemoteImage:
-    """The image at a URL, held whole: some formats state the orientation after the pixels."""
+    """The image at a URL. It is held whole: some formats state the orientation after the pixels."""
 
     def __init__(self, context: RequestContext, source: MediaSource, needs: Needs) -> None:
         self._context, self._modality, self._needs = context, source.modality, needs
@@ -272,7 +272,7 @@ class _RemoteImage:
         naming, name = self._needs.naming, None
         if naming is not None and header.is_rgb is not None:
             name = context.memo.engine_name(digest, naming)
-            if name is None:  # the name needs the content
+            if name is None:  # computing the name takes the content
                 return None
         return ResolvedMedia(item, header, engine_name=name)
 

@@ -1,4 +1,4 @@
-"""From a request to its plan: read and measure its media, ask the model's processor, plan."""
+"""Plan a request: read and measure its media, ask the model's processor, compute the plan."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -48,8 +48,8 @@ T = TypeVar("T")
 
 _UNREAD = "mmhash reads only the sizes of images, and of WAV clips in the request"
 
-# Planning a shorter text takes less time than handing it to a thread, unless the tokenizer has an
-# unknown expression, which can take minutes.
+# Planning a shorter text takes less time than handing it to a thread. An unknown expression in a
+# tokenizer can take minutes, so its model's requests always go to a thread.
 _SHORT_TEXT = 4 << 10
 
 
@@ -66,7 +66,7 @@ def open_document(text: bytes | ShortText, path: str | None) -> Document:
 async def plan_request(
     context: RequestContext, model: "Model", query: PlanQuery, document: Document
 ) -> dict[str, Any]:
-    """Return the answer of `POST /plan` as JSON values."""
+    """Return the response of `POST /plan` as JSON values."""
     (requested,) = context.engines
     options = complete(
         block_size=query.block_size,
@@ -100,12 +100,12 @@ def _describe_item(
 
 
 class Planning(Generic[T]):
-    """A request on its way to its plan, for the engine of its context.
+    """Plans a request for the engine of its context.
 
-    `finish` turns the plan into the result. It runs in the plan's thread, because using a long plan
-    also takes milliseconds. Without `fetches`, a request with images at URLs has no plan. The event
-    loop reads a light request, and plans it if it is short. `media` holds what was read for other
-    engines.
+    `finish` turns the plan into the result. It runs in the thread that planned, because using a
+    long plan takes milliseconds too. Without `fetches`, a request with images at URLs has no plan.
+    The event loop reads a light request, and plans it if it is short. `media` holds what was
+    already read for other engines.
     """
 
     _planner: Planner
@@ -226,12 +226,12 @@ class Planning(Generic[T]):
 
 
 def _check_plannable(sources: Sequence[MediaSource], *, fetches: bool) -> None:
-    """Raise `unplannable-item` for the first of the media whose size cannot be read."""
+    """Raise `unplannable-item` for the first medium whose size cannot be read."""
     for source in sources:
         if source.modality == "video" or (source.is_remote and source.modality == "audio"):
             raise Problem("unplannable-item", [InvalidPart(_UNREAD, pointer=source.pointer)])
         if source.is_remote and not fetches:
-            reason = "images at URLs are planned only if they are fetched"
+            reason = "the size of an image at a URL is unknown: set media_urls to fetch"
             raise Problem("unplannable-item", [InvalidPart(reason, pointer=source.pointer)])
 
 
@@ -276,5 +276,5 @@ async def _ask(context: RequestContext, processor: ModelProcessor, question: Que
 
 def _ask_and_learn(processor: ModelProcessor, question: Question) -> bytes:
     answer = processor.ask(question)
-    processor.learn(question, answer)  # checks it: never store a malformed answer
+    processor.learn(question, answer)  # this checks the answer: never store a malformed one
     return answer

@@ -1,8 +1,8 @@
-"""The sampling parameters of a request, as a release of vLLM's render server returns them.
+"""The sampling parameters of a request, as vLLM's render server returns them in a given release.
 
-vLLM reads the members with pydantic, so this module uses the same types. vLLM omits members at
-their defaults, except for numbers that it compares by identity. The worker that gets the request
-checks the ranges of the values.
+vLLM reads the members with pydantic, so this module uses the same types. vLLM omits members that
+have their default values, except numbers that it compares by identity. Ranges are not checked here:
+the worker that gets the request checks them.
 """
 
 from abc import abstractmethod
@@ -33,7 +33,7 @@ _DEFAULTS: dict[str, float] = {
 }
 _PENALTIES = frozenset({"presence_penalty", "frequency_penalty"})
 
-# The members of other forms that have a counterpart in a chat. No other members count.
+# The members of other forms that a chat has too. All other members are ignored.
 _COPIED = (
     *("model", "temperature", "top_p", "top_k", "stream", "watermarking", "cache_salt"),
     *("kv_transfer_params", "ec_transfer_params", "vllm_xargs", "mm_payload", "return_mm_kwargs"),
@@ -48,14 +48,14 @@ _RENAMED = {"max_output_tokens": "max_tokens", "stop_sequences": "stop"}
 
 
 class Release(NamedTuple):
-    """What a release answers differently than other releases."""
+    """How a release's answers differ from other releases' answers."""
 
     answer: dict[str, Any]
     """Extra members of an answer, at their defaults."""
     features: dict[str, Any]
     """Extra members of the answer's features."""
     watermarking: tuple[bool | None, ...]
-    """The values that the release omits."""
+    """The values of `watermarking` that the release omits."""
     defaults: frozenset[str]
     """The members of generation_config.json that the release reads."""
 
@@ -83,7 +83,7 @@ _0_32 = Release(
     defaults=_0_30.defaults | _PENALTIES,
 )
 RELEASES: Mapping[str, Release] = {"0.28.0": _OLDER, "0.30.0": _0_30, "0.32.0": _0_32}
-"""The releases that this server was compared with."""
+"""The releases whose answers were compared with ours."""
 
 
 class SamplingError(ValueError):
@@ -143,8 +143,7 @@ class Sampling(BaseModel):
     cache_salt: _Salt | None = None
     priority: _Int64 = 0
     request_id: str | None = None
-    # vLLM's default is "tensors", but routers, which forward their clients' requests, read no
-    # tensors.
+    # vLLM's default is "tensors", but a router that forwards its client's request needs no tensors.
     mm_payload: Literal["tensors", "none"] = "none"
     return_mm_kwargs: bool | None = None
     # This server cannot answer these as vLLM does, so it refuses them by name.

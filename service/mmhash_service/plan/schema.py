@@ -31,7 +31,7 @@ class BlockFields(BaseModel):
     lora: Text | None = Field(default=None, description="The name of a LoRA adapter.")
     lora_path: Text | None = Field(
         default=None,
-        description="The adapter's path, which counts in block keys from vLLM 0.31 on.",
+        description="The adapter's path. vLLM's block keys depend on it from 0.31 on.",
     )
     lookahead: Annotated[int, Field(ge=0, le=1024)] | None = Field(
         default=None, description="How many tokens after a block vLLM includes in its key."
@@ -62,8 +62,8 @@ class PlanQuery(BlockFields):
     )
     model_id: Text | None = Field(
         default=None,
-        description="The engine's name of the model, which counts if the request has processor "
-        "options.",
+        description="The engine's name for the model. Names of media depend on it if the request "
+        "has processor options.",
     )
     request: bool = Field(
         default=False, description="Also return the request with the hashes of its items."
@@ -79,7 +79,7 @@ class PlanQuery(BlockFields):
 
 
 class PlannedSpan(BaseModel):
-    """A range that the engine names by an item's key, as `/blocks` takes it."""
+    """A range of tokens that the engine names by an item's key, in the form of `/blocks`."""
 
     start: int
     end: int
@@ -87,7 +87,7 @@ class PlannedSpan(BaseModel):
 
 
 class PlannedItem(Item):
-    """An item of a prompt: its key as the engine has it, and its place, without `end`."""
+    """An item of a prompt: its key in the engine's form, and its place. `end` is exclusive."""
 
     modality: Literal["image", "video", "audio"]
     width: int = Field(description="The width that the engine's processor receives.")
@@ -96,7 +96,8 @@ class PlannedItem(Item):
     start: int
     end: int
     embeds: list[tuple[int, int]] = Field(
-        description="The ranges that take embeddings: other tokens are structure."
+        description="The ranges that the engine fills with embeddings. The item's other tokens are "
+        "structure."
     )
 
 
@@ -109,8 +110,8 @@ class PlanAnswer(BaseModel):
     event_ids: list[int]
     items: list[PlannedItem]
     lengths: list[int] = Field(
-        description="The number of tokens of each prompt: one, but for a batch of completions, "
-        "whose tokens and blocks stand one after another."
+        description="The number of tokens in each prompt. A batch of completions has several "
+        "prompts, and lists their tokens and blocks one after another."
     )
     request: dict[str, Any] | None = Field(
         default=None, description="The request with the hashes of its items."
