@@ -16,7 +16,7 @@ __all__ = ["Guard"]
 def __getattr__(name: str) -> Any:
     if name != "Guard":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Imported on first use, because the guard imports the engines.
+    # Import the guard on first use, because it imports the engines.
     with needs_extra("service"):
         from mmhash_service.guard.middleware import Guard  # noqa: PLC0415
     return Guard

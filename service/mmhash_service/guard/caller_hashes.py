@@ -1,9 +1,8 @@
 """Finds and removes callers' hashes and peers, wherever an engine reads them in JSON.
 
-The engine parses the body again, perhaps with another parser. So nothing is cut from the text: the
-forwarded body is encoded from what was parsed here. A body that two parsers might read differently
-is refused. Fractions keep their spelling. A body from which nothing is removed is forwarded
-unchanged.
+The engine parses the body again, perhaps with another parser. So the guard cuts nothing from the
+text: it encodes what it has parsed, and forwards that. It refuses a body that two parsers might
+read differently. Fractions keep their spelling. If nothing is removed, the body stays unchanged.
 """
 
 import json
@@ -36,7 +35,7 @@ _CHARSET = re.compile(r";\s*charset\s*=\s*(\"?)(utf-?8|us-ascii)\1\s*(;|$)")
 
 
 class RequestRefusedError(Exception):
-    """The body must not be forwarded: the name of the problem, and the reason for the caller."""
+    """The body must not be forwarded. Holds the problem's name, and the reason for the caller."""
 
     def __init__(self, problem: str, reason: str | None = None) -> None:
         super().__init__(problem)
@@ -54,7 +53,8 @@ _NAMES = _any_of([TAGS_MEMBER, *KINDS])
 _PEER_NAMES = sorted(name for name, kind in KINDS.items() if kind in {"peer", "peers"})
 _PEERS = _any_of(_PEER_NAMES)
 
-# How many bytes are searched at a time, and the length of the longest name if all is escaped.
+# The number of bytes to search at a time, and the longest name, quoted and with all its letters
+# escaped.
 _STEP = 64 << 10
 _LONGEST = 6 * max(map(len, KINDS)) + len('""')
 
@@ -63,16 +63,16 @@ def _may_have(body: bytes, names: re.Pattern[bytes]) -> bool:
     """Return True if one of the names may be in the body, perhaps with escapes."""
     for start in range(0, len(body), _STEP):
         if start and start % (16 * _STEP) == 0:
-            time.sleep(0)  # so that the event loop gets the GIL at once
+            time.sleep(0)  # let the event loop have the GIL at once
         end = start + _STEP + _LONGEST
-        # The base64 of an image has no quotes: finding none is much faster than searching.
+        # An image's base64 has no quotes. Finding none is much faster than searching for names.
         if body.find(b'"', start, end) >= 0 and names.search(body, start, end):
             return True
     return False
 
 
 def _keep_spelling(number: str) -> Raw:
-    # A Python function instead of the class itself: between calls the event loop may get the GIL.
+    # A Python function, not the class: the event loop can get the GIL whenever it is called.
     return Raw(number)
 
 
@@ -90,10 +90,10 @@ def strip_unverified_hashes(
 ) -> bytes | None:
     """Return the body to forward, or None to forward it unchanged.
 
-    The input of a tool's call stays as it is in a request for the path of Messages: engines read
-    nothing in it, and make it a text.
-
     `hashes_of_tags` returns the hashes that the request's valid tags allow.
+
+    In requests for Messages, the input of a tool call stays as it is: engines turn it into text
+    and look for nothing in it.
     """
     if _CONTAINER.match(body) is None:
         return None
@@ -134,7 +134,7 @@ def strip_unverified_hashes(
 
 
 def _pop_tags(request: Any) -> list[Any] | None:
-    """Remove the tags from a request and return them; None if the request has no such member."""
+    """Remove the tags from a request. Return them, or None if the request has no such member."""
     if type(request) is not dict or TAGS_MEMBER not in request:
         return None
     tags = request.pop(TAGS_MEMBER)
@@ -148,8 +148,8 @@ def _pop_tags(request: Any) -> list[Any] | None:
 def check_form(body: bytes, content_type: str) -> None:
     """Refuse a form whose members may hold JSON text that names a peer.
 
-    A form is never rewritten: its parts would have to be found exactly as the engine's parser finds
-    them.
+    The guard does not rewrite forms: it would have to split them exactly as the engine's parser
+    does.
     """
     content_type = content_type.lower().lstrip()
     if not content_type.startswith("multipart/form-data"):
@@ -168,7 +168,7 @@ def check_form(body: bytes, content_type: str) -> None:
 def _remove(
     request: Any, allowed: Container[str], *, allow_peers: bool, is_messages: bool
 ) -> dict[str, str]:
-    """Delete the members that must not be forwarded; return each problem and a member's name."""
+    """Delete the members that must not be forwarded. Return a member's name for each problem."""
     problems: dict[str, str] = {}
     level = [(request, False)]  # each value, and whether it is within media objects
     depth = 0
@@ -186,8 +186,8 @@ def _remove(
                 for name in _LOOKED_AT.intersection(value):
                     problem = _problem(name, value, allowed, in_features, allow_peers)
                     if problem is not None:
-                        # Remove all of several hashes: without one, the rest would belong to other
-                        # items.
+                        # If one of several hashes is bad, remove all: otherwise the rest would move
+                        # to other items.
                         del value[name]
                         problems[problem] = name
             is_call = is_messages and value.get("type") == "tool_use"
@@ -211,7 +211,7 @@ def _problem(
     if value is None:
         return None
     if kind in {"peer", "peers"}:
-        # The schema of a tool has an object under the name of a parameter.
+        # A tool's schema may have a parameter of this name, described by an object.
         is_schema = kind == "peer" and type(value) is dict
         return None if allow_peers or is_schema else "named-peer"
     if kind == "feature":
@@ -236,9 +236,9 @@ def _are_allowed(value: Any, allowed: Container[str]) -> bool:
 
 
 def _is_allowed_number(value: Any, allowed: Container[str]) -> bool:
-    """Return True if the value is an allowed 64-bit hash, spelled as a number.
+    """Return True if the value is a number and an allowed 64-bit hash.
 
-    An engine reads the same text as decimal, not as hex.
+    Text does not count: an engine reads its digits as decimal, not as hex.
     """
     return type(value) is int and 0 <= value < 1 << 64 and f"{value:016x}" in allowed
 

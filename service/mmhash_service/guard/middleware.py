@@ -1,7 +1,7 @@
-"""Middleware before an engine: a caller's hash passes only with a valid tag (docs/guard.md).
+"""Middleware in front of an engine: a caller's hash passes only with a valid tag (docs/guard.md).
 
-The guard runs in the engine's process, so nothing here imports the service's metrics, which would
-mix with the engine's.
+The guard runs in the engine's process. It must not import the service's metrics, because they would
+appear among the engine's own.
 """
 
 import asyncio
@@ -45,9 +45,11 @@ _PEER_HEADERS = frozenset(name.encode() for name in PEER_HEADERS)
 _PROBLEMS = {
     "duplicate-header": ProblemSpec(
         400,
-        "The request has a header of one value, such as Content-Type, twice: send it once.",
+        "A header that takes one value, such as Content-Type, was sent twice: send it once.",
     ),
-    "untagged-hash": ProblemSpec(403, "A caller's hash passes only with a valid tag."),
+    "untagged-hash": ProblemSpec(
+        403, "The request has a hash without a valid tag: leave the hash out, or send its tag."
+    ),
     "named-peer": ProblemSpec(
         403,
         (
@@ -65,8 +67,8 @@ _PROBLEMS = {
     "unsupported-encoding": ProblemSpec(
         415,
         (
-            "The guard takes a body as it is: without a Content-Encoding, without "
-            "X-Body-Compressed, with no Transfer-Encoding but chunked, and a form in UTF-8."
+            "The guard reads no compressed body: send neither Content-Encoding nor "
+            "X-Body-Compressed, no Transfer-Encoding but chunked, and forms in UTF-8."
         ),
     ),
     "invalid-json": ProblemSpec(
@@ -108,24 +110,24 @@ class Guard:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mmhash-guard")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forward or refuse a request. Websockets pass: no engine takes a hash there."""
+        """Forward or refuse a request. Websockets pass, because no engine takes hashes there."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         try:
-            # Nothing here keeps the body while the app responds, which may take minutes.
+            # Do not keep the body while the engine responds, which may take minutes.
             scope, receive = await self._guard(scope, receive)
         except RequestRefusedError as refused:
             await _answer(refused)(scope, receive, send)
         except ClientDisconnect:
-            return  # the client has disconnected
+            return
         else:
             await self._app(scope, receive, send)
 
     async def _guard(self, scope: Scope, receive: Receive) -> tuple[Scope, Receive]:
         """Return the request to forward."""
         if (repeated := repeated_header(scope["headers"])) is not None:
-            raise RequestRefusedError("duplicate-header", f"{repeated} is there twice")
+            raise RequestRefusedError("duplicate-header", f"{repeated} was sent twice")
         scope = self._without_peer_headers(scope)
         messages = await self._read(receive)
         pieces = [message.get("body", b"") for message in messages]
@@ -169,7 +171,7 @@ class Guard:
             raise RequestRefusedError("unsupported-encoding")
         tenant = self._settings.tenant
         if tenant == TENANT_BY_HEADER:
-            tenant = headers.get(TENANT_HEADER) or None  # it is there once at most
+            tenant = headers.get(TENANT_HEADER) or None  # sent at most once, as checked above
         content_type = headers.get("content-type", "")
         if length <= INLINE_MAX_BYTES:
             return self._check(pieces, content_type, tenant, path)
@@ -211,12 +213,12 @@ class Guard:
 
 
 def _refuse_unguarded(variable: str | None) -> None:
-    """Refuse an engine that will serve without middleware: its requests would be unguarded."""
+    """Refuse an engine that will serve without middleware, because no guard would run."""
     value = os.environ.get(variable, "") if variable else ""
     if value.lower() not in {"", "0", "false", "n", "no"}:
         raise InputValueError(
-            f"{variable}={value[:40]} starts a server that takes no middleware, so no guard"
-            " protects it: unset the variable"
+            f"{variable}={value[:40]} starts a server without middleware, so the guard cannot"
+            " protect it: unset the variable"
         )
 
 

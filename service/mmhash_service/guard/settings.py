@@ -23,14 +23,14 @@ class GuardSettings(SourcedSettings):
     engine: str = Field(description="The engine behind the guard, such as vllm or sglang@0.5.23.")
     secrets: tuple[SecretStr, ...] = Field(
         min_length=1,
-        description="The secrets of the tags, newest first, 64 hex digits each.",
+        description="The secrets that sign tags, newest first: 64 hex digits each.",
     )
     tenant: str | None = Field(
         default=None,
         min_length=1,
-        description="The tenant whose tags are valid. If unset, only tags without a tenant are. "
-        "`@header` takes the tenant from X-Mmhash-Tenant: use it only behind a "
-        "gateway that sets or removes that header on every request.",
+        description="The tenant whose tags are valid. If unset, only tags without a tenant are "
+        "valid. `@header` takes the tenant from X-Mmhash-Tenant: use it only behind a "
+        "gateway that sets or removes that header in every request.",
     )
     on_untagged: Literal["strip", "refuse"] = Field(
         default="strip",
@@ -43,7 +43,7 @@ class GuardSettings(SourcedSettings):
         "that sets these fields itself and removes the clients' own.",
     )
     max_body_bytes: int = Field(
-        default=32 << 20, ge=1, description="The longest body that passes, in bytes."
+        default=32 << 20, ge=1, description="The longest body that the guard forwards, in bytes."
     )
 
     @field_validator("engine")
