@@ -15,10 +15,11 @@ _KERNEL_NAMES: Final = {
     name: [f"{name}_{capacity}" for capacity in CAPACITIES] for name in ALGORITHMS
 }
 
-# A thread that waits polls the flag: at first holding the GIL, because most launches end by then;
-# then it lets other threads run between two polls; at last it sleeps between them. A CUDA event
-# would make each launch longer, on the host and on the device.
-_HOLD_S = 100e-6
+# A thread that waits polls the flag: at first holding the GIL, because most launches end by then,
+# and a thread that yields gets the GIL back late; then it lets other threads run between two polls;
+# at last it sleeps between them. A CUDA event would make each launch longer, on the host and on the
+# device.
+_HOLD_S = 250e-6
 _SPIN_S = 2e-3
 _SLEEP_S = 50e-6
 

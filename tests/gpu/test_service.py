@@ -68,6 +68,7 @@ def test_it_is_ready_and_tells_its_devices(client: httpx.Client) -> None:
     assert devices[:2] == ["cpu", "cuda:0"]
 
 
+@pytest.mark.alone
 def test_another_process_needs_no_memory_of_the_tensor(
     client: httpx.Client, pool: FeaturePool
 ) -> None:

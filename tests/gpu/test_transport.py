@@ -268,6 +268,7 @@ def test_a_producer_killed_while_it_is_read() -> None:
     late.end()
 
 
+@pytest.mark.alone
 def test_ten_thousand_leases_leave_nothing(make_pool: Any) -> None:
     pool = make_pool(4)
     values = NOISE[: MIB // 4].cuda()
@@ -311,6 +312,7 @@ def memory_on_first() -> dict[str, str]:
     return dict(line.split(", ") for line in result.splitlines() if ", " in line)
 
 
+@pytest.mark.alone
 @two_gpus
 def test_a_consumer_on_another_gpu_has_no_context_on_the_producers(make_pool: Any) -> None:
     pool = make_pool()
