@@ -1,7 +1,6 @@
 """Frames of spec v1: the metadata that a key covers besides the content (docs/spec.md)."""
 
 import struct
-from collections.abc import Callable
 from functools import lru_cache
 
 from blake3 import blake3
@@ -82,25 +81,6 @@ def frame_template(template: tuple[bytes, int], content: bytes, tenant: bytes | 
     state = _key_state(tenant).copy()
     state.update(preimage[:offset] + content + _NO_EXTRA)
     return state.digest()
-
-
-Framer = Callable[[str, str, tuple[int, ...], bytes, bytes], bytes]
-"""Takes a kind, a dtype, a shape, a digest's bytes and an extra; returns a key's bytes."""
-
-
-def new_framer(algorithm: Algorithm, tenant: bytes | None) -> Framer:
-    """Return `frame_raw` bound to an algorithm and a tenant, which is faster for many items."""
-    new_state = _key_state(tenant).copy
-
-    def frame_next(
-        kind: str, dtype: str, shape: tuple[int, ...], content: bytes, extra: bytes
-    ) -> bytes:
-        framed = _before_digest(kind, dtype, shape, algorithm) + content
-        state = new_state()
-        state.update(framed + (field(extra) if extra else _NO_EXTRA))
-        return state.digest()
-
-    return frame_next
 
 
 @lru_cache(maxsize=64)  # deriving a tenant's key takes as long as framing

@@ -4,7 +4,6 @@ A leaf is an item, or part of an item, that has bytes. The host hashes its own l
 hash theirs.
 """
 
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -15,13 +14,7 @@ from mmhash import cuda
 from mmhash.algorithms import ALGORITHM_SPECS, Algorithm
 from mmhash.cpu import hash_raw
 from mmhash.errors import DeviceError, InputValueError
-from mmhash.framing import (
-    frame_raw,
-    frame_template,
-    new_framer,
-    preimage_template,
-    tenant_key,
-)
+from mmhash.framing import frame_raw, frame_template, preimage_template, tenant_key
 from mmhash.split import LISTS
 from mmhash.torch_tensor import HOST, DeviceBytes, copy_bytes, locate_list
 from mmhash.view import Members, read_view
@@ -135,8 +128,9 @@ class Leaves:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        # Check the tenant before any item is read: the error must not blame an item.
-        self._frame = new_framer(options.algorithm, options.tenant)
+        if options.tenant is not None:
+            # Check the tenant before any item is read: the error must not blame an item.
+            tenant_key(options.tenant)
         self._hash: Callable[[FlatBuffer], bytes] = (
             ALGORITHM_SPECS[options.algorithm].hash_short
             if options.threads is None
@@ -152,7 +146,8 @@ class Leaves:
         """Add the leaves of an item; return how they make up the item."""
         kind = item.__class__
         if kind is bytes and len(item) <= SHORT:  # a View would take longer
-            return self._frame("bytes", "", (), self._hash(item), b"")
+            algorithm, tenant, _ = self._options
+            return frame_raw("bytes", "", (), algorithm, self._hash(item), b"", tenant)
         if isinstance(item, LISTS):
             if depth == MAX_DEPTH:
                 raise InputValueError(f"lists are nested deeper than {MAX_DEPTH}")
@@ -167,7 +162,8 @@ class Leaves:
             content = self._hash(data)
             if check_lease is not None:
                 check_lease()
-            return self._frame(name, dtype, shape, content, extra)
+            algorithm, tenant, _ = self._options
+            return frame_raw(name, dtype, shape, algorithm, content, extra, tenant)
         else:
             self._long.append((self._count, view))
         self._count += 1
@@ -179,16 +175,17 @@ class Leaves:
         if located is None:
             return None
         devices, addresses, lengths, dtype, shapes = located
+        algorithm, tenant, _ = self._options
         if devices[0] == HOST:
-            frame, hash_short = self._frame, self._hash
+            contents = map(self._hash, map(copy_bytes, addresses, lengths))
             return [
-                frame("tensor", dtype, shape, hash_short(copy_bytes(address, nbytes)), b"")
-                for address, nbytes, shape in zip(addresses, lengths, shapes, strict=True)
+                frame_raw("tensor", dtype, shape, algorithm, content, b"", tenant)
+                for shape, content in zip(shapes, contents, strict=True)
             ]
         count = len(items)
         numbers = range(self._count, self._count + count)
         self._count += count
-        template = partial(preimage_template, "tensor", dtype, algorithm=self._options.algorithm)
+        template = partial(preimage_template, "tensor", dtype, algorithm=algorithm)
         if shapes.count(shapes[0]) == count:
             templates = [template(shapes[0])] * count
         else:
@@ -268,20 +265,10 @@ def _digest_on_gpu(data: DeviceBytes, algorithm: Algorithm, threads: int | None)
     return pending.wait()[0]
 
 
-_warned: set[str] = set()
-
-
 def _warn_of_copies(device: int, error: DeviceError) -> None:
-    """Warn once that a GPU cannot hash and its tensors are copied."""
-    reason = f"GPU {device} cannot hash ({error}): tensors on it are copied to the host"
-    if reason not in _warned:
-        _warned.add(reason)
-        warnings.warn(reason, RuntimeWarning, stacklevel=_level_of_caller())
-
-
-def _level_of_caller() -> int:
-    """Return the `stacklevel` of the code that called the library, seen from `_warn_of_copies`."""
-    level, frame = 1, sys._getframe(1)  # Python 3.12 has `skip_file_prefixes` for this
-    while frame.f_back and (frame.f_globals.get("__package__") or "").startswith("mmhash"):
-        level, frame = level + 1, frame.f_back
-    return level
+    """Warn that a GPU cannot hash; by default, Python shows each such warning once."""
+    warnings.warn(
+        f"GPU {device} cannot hash ({error}): tensors on it are copied to the host",
+        RuntimeWarning,
+        stacklevel=1,
+    )

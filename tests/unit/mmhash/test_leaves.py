@@ -54,7 +54,6 @@ def test_keys_of_a_list_on_two_devices(fails: bool, monkeypatch: pytest.MonkeyPa
         return [number % 2 for number in range(10)], addresses, lengths, "uint8", shapes
 
     monkeypatch.setattr(leaves_module, "locate_list", locate)
-    monkeypatch.setattr(leaves_module, "_warned", set())
     if fails:
         monkeypatch.setattr(cuda, "hash_segments", fail)
     leaves = Leaves(OPTIONS)
@@ -81,6 +80,7 @@ def fail(*_: object, **__: object) -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.filterwarnings("ignore:GPU 0 cannot hash")
 @pytest.mark.usefixtures("device")
 def test_leases_are_checked_when_the_bytes_were_read(
     fails: bool, monkeypatch: pytest.MonkeyPatch
@@ -92,11 +92,6 @@ def test_leases_are_checked_when_the_bytes_were_read(
 
     if fails:
         monkeypatch.setattr(cuda, "hash_segments", fail)
-        monkeypatch.setattr(
-            leaves_module,
-            "_warned",
-            {"GPU 0 cannot hash (no GPU): tensors on it are copied to the host"},
-        )
     items = [OnGpu(0, 100, lambda: checked.append(1)), OnGpu(0, 100), OnGpu(0, 100, lose)]
     with pytest.raises(TransportError, match="lease is over"):
         keys_of(items)
