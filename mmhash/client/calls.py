@@ -13,15 +13,13 @@ from mmhash.arguments import check_choice, check_int, check_str
 from mmhash.client.exchange import Payload, Request
 from mmhash.client.results import (
     Annotated,
+    AnnotatedRequest,
     Blocks,
+    Hashed,
     Item,
+    Padded,
     PlannedPrompt,
-    read_annotated,
-    read_blocks,
-    read_info,
-    read_items,
-    read_padded,
-    read_plan,
+    parse,
 )
 from mmhash.digest import Algorithm, check_algorithm
 from mmhash.engines.engine import BlockOptions, Span
@@ -99,7 +97,7 @@ def hash_items(
     def read(bodies: list[bytes]) -> list[Item]:
         found: dict[int, Item] = {}
         for group, body in zip(groups, bodies, strict=True):
-            found.update(zip(group, read_items(body), strict=True))
+            found.update(zip(group, parse(body, Hashed).items, strict=True))
         return [found[number] for number in range(len(found))]
 
     return Call(requests, read)
@@ -129,7 +127,12 @@ def annotate(
         of=of,
         sign=int(bool(sign)),
     )
-    return _call(_post_json("/annotate", request, query), read_annotated)
+
+    def read(body: bytes) -> Annotated:
+        annotated = parse(body, AnnotatedRequest)
+        return Annotated(annotated.request, annotated.items)
+
+    return _call(_post_json("/annotate", request, query), read)
 
 
 def plan(
@@ -163,7 +166,7 @@ def plan(
         request="true",
         **options,
     )
-    return _call(_post_json("/plan", request, query), read_plan)
+    return _call(_post_json("/plan", request, query), lambda body: parse(body, PlannedPrompt))
 
 
 def pad(
@@ -180,7 +183,7 @@ def pad(
         engine: SGLang, and its release.
     """
     body = {"engine": engine, "input_ids": _ids(input_ids), "spans": _spans(spans)}
-    return _call(_post_json("/pad", body, {}), read_padded)
+    return _call(_post_json("/pad", body, {}), lambda answer: parse(answer, Padded).input_ids)
 
 
 def blocks(
@@ -217,12 +220,12 @@ def blocks(
         extra_key=extra_key,
         **options,
     )
-    return _call(_post_json("/blocks", body, {}), read_blocks)
+    return _call(_post_json("/blocks", body, {}), lambda answer: parse(answer, Blocks))
 
 
 def info() -> Call[dict[str, Any]]:
     """Return the capabilities and limits of the service."""
-    return _call(Request("GET", "/info"), read_info)
+    return _call(Request("GET", "/info"), lambda body: parse(body, dict[str, Any]))
 
 
 def _call(request: Request, read: Callable[[bytes], T]) -> Call[T]:

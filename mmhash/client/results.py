@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from mmhash.digest import Algorithm, Digest
 from mmhash.engines.engine import Span
@@ -26,13 +26,24 @@ class Item(Struct, frozen=True):
     dtype: str
     shape: tuple[int, ...]
     nbytes: int
-    digest: Digest
-    key: Digest
+    algorithm: Algorithm
+    digest_hex: str = field(name="digest")
+    key_hex: str = field(name="key")
     name: str | None = None
     engines: Mapping[str, Mapping[str, Any]] = {}
     memo: Literal["hit", "miss"] | None = None
     tag: str | None = None
     exif_orientation: int = 1
+
+    @property
+    def digest(self) -> Digest:
+        """The digest of the item's bytes."""
+        return Digest.fromhex(self.digest_hex, algorithm=self.algorithm)
+
+    @property
+    def key(self) -> Digest:
+        """The key of the item."""
+        return Digest.fromhex(self.key_hex)
 
 
 class Annotated(NamedTuple):
@@ -40,6 +51,12 @@ class Annotated(NamedTuple):
 
     request: dict[str, Any]
     items: list[Item]
+
+
+class _PlannedSpan(Struct, frozen=True):
+    start: int
+    end: int
+    key: str
 
 
 class PlannedPrompt(Struct, frozen=True):
@@ -51,11 +68,16 @@ class PlannedPrompt(Struct, frozen=True):
 
     token_ids: list[int]
     items: list[dict[str, Any]]
-    spans: list[Span]
+    planned_spans: list[_PlannedSpan] = field(name="spans")
     blocks: list[str]
     event_ids: list[int]
     request: dict[str, Any]
     recipe: str | None = None
+
+    @property
+    def spans(self) -> list[Span]:
+        """The placeholders of each item."""
+        return [Span(span.start, span.end, Digest.fromhex(span.key)) for span in self.planned_spans]
 
 
 class Blocks(Struct, frozen=True):
@@ -69,102 +91,27 @@ class Blocks(Struct, frozen=True):
     recipe: str | None = None
 
 
-class _Item(Struct):
-    """An item as JSON spells it: digests are hex."""
+class Hashed(Struct):
+    """The response to `POST /hash`."""
 
-    kind: Kind
-    dtype: str
-    shape: tuple[int, ...]
-    nbytes: int
-    algorithm: Algorithm
-    digest: str
-    key: str
-    name: str | None = None
-    engines: dict[str, dict[str, Any]] = {}
-    memo: Literal["hit", "miss"] | None = None
-    tag: str | None = None
-    exif_orientation: int = 1
-
-    def parsed(self) -> Item:
-        return Item(
-            self.kind,
-            self.dtype,
-            self.shape,
-            self.nbytes,
-            Digest.fromhex(self.digest, algorithm=self.algorithm),
-            Digest.fromhex(self.key),
-            self.name,
-            self.engines,
-            self.memo,
-            self.tag,
-            self.exif_orientation,
-        )
+    items: list[Item]
 
 
-class _Hashed(Struct):
-    items: list[_Item]
+class AnnotatedRequest(Struct):
+    """The response to `POST /annotate`."""
 
-
-class _Annotated(Struct):
     request: dict[str, Any]
-    items: list[_Item]
+    items: list[Item]
 
 
-class _Span(Struct):
-    start: int
-    end: int
-    key: str
+class Padded(Struct):
+    """The response to `POST /pad`."""
 
-
-class _Plan(Struct):
-    token_ids: list[int]
-    items: list[dict[str, Any]]
-    spans: list[_Span]
-    blocks: list[str]
-    event_ids: list[int]
-    request: dict[str, Any]
-    recipe: str | None = None
-
-
-class _Padded(Struct):
     input_ids: list[int]
 
 
-def read_items(body: bytes) -> list[Item]:
-    """Read the response to `POST /hash`."""
-    return [item.parsed() for item in _decode(body, _Hashed).items]
-
-
-def read_annotated(body: bytes) -> Annotated:
-    """Read the response to `POST /annotate`."""
-    answer = _decode(body, _Annotated)
-    return Annotated(answer.request, [item.parsed() for item in answer.items])
-
-
-def read_plan(body: bytes) -> PlannedPrompt:
-    """Read the response to `POST /plan`."""
-    plan = _decode(body, _Plan)
-    spans = [Span(span.start, span.end, Digest.fromhex(span.key)) for span in plan.spans]
-    fields = plan.token_ids, plan.items, spans, plan.blocks, plan.event_ids, plan.request
-    return PlannedPrompt(*fields, plan.recipe)
-
-
-def read_padded(body: bytes) -> list[int]:
-    """Read the response to `POST /pad`."""
-    return _decode(body, _Padded).input_ids
-
-
-def read_blocks(body: bytes) -> Blocks:
-    """Read the response to `POST /blocks`."""
-    return _decode(body, Blocks)
-
-
-def read_info(body: bytes) -> dict[str, Any]:
-    """Read the response to `GET /info`."""
-    return _decode(body, dict[str, Any])
-
-
-def _decode(body: bytes, kind: type[T]) -> T:
+def parse(body: bytes, kind: type[T]) -> T:
+    """Return a response as a struct or dict."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.DecodeError as error:
