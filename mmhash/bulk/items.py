@@ -44,6 +44,13 @@ class BulkOptions(NamedTuple):
         return ("kind", "nbytes", "digest", "key", *self.engines, "error")
 
 
+class Counts(NamedTuple):
+    """The number of rows, and how many of them are errors."""
+
+    items: int
+    errors: int
+
+
 class _File(NamedTuple):
     descriptor: int
     size: int

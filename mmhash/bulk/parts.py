@@ -7,23 +7,15 @@ read. The name includes the identity of the shard, so a changed shard gets a new
 import fcntl
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
 
-from mmhash.bulk.items import BulkOptions
-from mmhash.bulk.sources import Shard
+from mmhash.bulk.items import BulkOptions, Counts
+from mmhash.bulk.shards import Shard
 from mmhash.errors import InputValueError, MMHashError, is_shortage
 
 _NAME = re.compile(r"part-\d{8}-[0-9a-f]{32}\.(parquet|tmp)")
-
-
-class Counts(NamedTuple):
-    """The rows of a part, and how many of them are errors."""
-
-    items: int
-    errors: int
 
 
 def name_of(number: int, shard: Shard) -> str:
@@ -62,10 +54,8 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def finished_parts(
-    folder: Path, about: dict[str, str], warn: Callable[[str], None]
-) -> dict[str, Counts]:
-    """Return the parts finished by earlier runs of this command; remove unfinished files."""
+def finished_parts(folder: Path, about: dict[str, str]) -> dict[str, Counts]:
+    """Return the parts finished by earlier runs of this command; remove all others."""
     parts: dict[str, Counts] = {}
     for path in sorted(folder.iterdir()):
         from mmhash.bulk.tables import read_about  # noqa: PLC0415  (imports pyarrow)
@@ -80,8 +70,7 @@ def finished_parts(
         except (OSError, ValueError) as error:
             if is_shortage(error):
                 raise
-            warn(f"{path} is damaged ({error}): its items are hashed again")
-            path.unlink()
+            path.unlink()  # damaged
             continue
         if differing := [name for name in about if stored.get(name) != about[name]]:
             raise InputValueError(

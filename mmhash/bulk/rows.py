@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from blake3 import blake3
 
 from mmhash.bulk.items import BulkOptions, Row, failed, hash_values
-from mmhash.bulk.sources import Shard, look_up, shards_of_files
+from mmhash.bulk.shards import Shard, look_up, shards_of_files
 from mmhash.errors import InputValueError, is_shortage
 
 # How many rows are read at once: a row group may be larger than memory.

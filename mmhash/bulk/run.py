@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Protocol
 
 from mmhash import __version__
-from mmhash.bulk.items import BulkOptions
-from mmhash.bulk.parts import Counts, finished_parts, locked, name_of, write_part
-from mmhash.bulk.sources import Shard
+from mmhash.bulk.items import BulkOptions, Counts
+from mmhash.bulk.parts import finished_parts, locked, name_of, write_part
+from mmhash.bulk.shards import Shard
 from mmhash.errors import MMHashError, is_shortage
 from mmhash.framing import SPEC_VERSION
 
@@ -31,9 +31,6 @@ class Watch(Protocol):
 
     def done(self, shard: Shard) -> None:
         """Add a shard to the finished ones."""
-
-    def warn(self, line: str) -> None:
-        """Report a damaged part, which the run replaces."""
 
 
 def hash_source(
@@ -58,7 +55,7 @@ def hash_source(
         "engines": ",".join(options.engines),
     }
     with locked(folder), _workers(processes) as workers:
-        finished = finished_parts(folder, about, watch.warn)
+        finished = finished_parts(folder, about)
         counts: dict[str, Counts] = {}
         pending: dict[Future[Counts], tuple[str, Shard]] = {}
         for number, shard in enumerate(shards):

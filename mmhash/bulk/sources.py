@@ -4,46 +4,25 @@ Only the module for Parquet files imports pyarrow, which child processes load me
 """
 
 import os
-import stat
-import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
 
-from blake3 import blake3
-
-from mmhash.bulk.items import BulkOptions, Row, hash_files
+from mmhash.bulk.shards import File, Shard, look_up, shards_of_files
 from mmhash.errors import InputValueError, is_shortage
 from mmhash.io.files import open_file
 from mmhash.io.names import STDIN, printable, reason
 
-# A killed run loses at most one shard per process. A larger file is a shard of its own.
-SHARD_ITEMS = 1024
-SHARD_BYTES = 64 << 20
-
 MAX_PATH = 4096
 PARQUET_MAGIC = b"PAR1"
-
-_File = tuple[str, os.stat_result | None]
-
-
-class Shard(NamedTuple):
-    """Items that one process hashes together. `identity` changes if any of the items changes."""
-
-    names: Sequence[str] | range
-    nbytes: int
-    identity: str
-    hash: Callable[[BulkOptions], list[Row]]
 
 
 def read_source(name: str, column: str | None) -> Iterator[Shard]:
     """Return the shards of a folder, a Parquet file or a list; shards are listed on demand."""
     with _unreadable(name):
         if name not in {STDIN, ""} and Path(name).is_dir():  # an empty path would be "."
-            files: Iterable[_File] = _walk(name)
+            files: Iterable[File] = _walk(name)
         elif name != STDIN and _is_parquet(name):
             from mmhash.bulk.rows import read_parquet  # noqa: PLC0415  (pyarrow)
 
@@ -64,7 +43,7 @@ def _unreadable(name: str) -> Iterator[None]:
         raise InputValueError(f"{printable(name)}: {reason(error)}") from error
 
 
-def _walk(folder: str) -> Iterator[_File]:
+def _walk(folder: str) -> Iterator[File]:
     """Yield the regular files below a folder, sorted by name within each folder.
 
     A path that cannot be read has no status; its row gets the reason.
@@ -107,41 +86,6 @@ def _read_list(name: str) -> Iterator[str]:
                 )
             if path := line.rstrip(b"\n"):
                 yield os.fsdecode(path)
-
-
-def look_up(path: str) -> _File:
-    """Return a path and the status of its file; None for the status if it is not a regular file."""
-    try:
-        status = os.stat(path)  # noqa: PTH116  (Path("") is the folder ".")
-    except (OSError, ValueError):
-        return path, None  # its row gets the reason
-    return path, status if stat.S_ISREG(status.st_mode) else None
-
-
-def shards_of_files(files: Iterable[_File]) -> Iterator[Shard]:
-    """Yield the shards of files, given their paths and statuses."""
-    shard: list[_File] = []
-    nbytes = 0
-    for path, status in files:
-        size = status.st_size if status else 0
-        if shard and (len(shard) == SHARD_ITEMS or nbytes + size > SHARD_BYTES):
-            yield _shard_of(shard, nbytes)
-            shard, nbytes = [], 0
-        shard.append((path, status))
-        nbytes += size
-    if shard:
-        yield _shard_of(shard, nbytes)
-
-
-def _shard_of(files: list[_File], nbytes: int) -> Shard:
-    state = blake3()
-    for path, status in files:
-        size, time = (status.st_size, status.st_mtime_ns) if status else (-1, -1)
-        encoded = os.fsencode(path)
-        state.update(struct.pack("<qqq", len(encoded), size, time) + encoded)
-    paths = tuple(path for path, _ in files)
-    names = [os.fsencode(path).decode(errors="replace") for path in paths]
-    return Shard(names, nbytes, state.hexdigest(length=16), partial(hash_files, paths))
 
 
 def _is_parquet(name: str) -> bool:

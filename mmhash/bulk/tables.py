@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 
-from mmhash.bulk.items import Row
-from mmhash.bulk.parts import Counts
+from mmhash.bulk.items import Counts, Row
 
 ABOUT = b"mmhash"
 _INTEGERS = {"row", "nbytes"}

@@ -20,7 +20,7 @@ from mmhash.states import cpu_count
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from mmhash.bulk.sources import Shard
+    from mmhash.bulk.shards import Shard
 
 
 def key_bulk(
@@ -112,10 +112,6 @@ class _Bar:
                 items=self.items,
                 done=self._done,
             )
-
-    def warn(self, line: str) -> None:
-        """Report a damaged part, whose items will be hashed again."""
-        complain(f"WARNING: {printable(line)}")
 
 
 @contextmanager

@@ -10,9 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import mmhash
-from mmhash.bulk import sources
+from mmhash.bulk import shards
 from mmhash.bulk.items import BulkOptions, Row
-from mmhash.bulk.sources import Shard, read_source
+from mmhash.bulk.shards import Shard
+from mmhash.bulk.sources import read_source
 
 
 def names(shards: Iterable[Shard]) -> list[str | int]:
@@ -90,8 +91,8 @@ def test_a_file_that_is_no_list_is_refused(tmp_path: Path) -> None:
 def test_shards_are_bounded_by_items_and_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "SHARD_ITEMS", 3)
-    monkeypatch.setattr(sources, "SHARD_BYTES", 100)
+    monkeypatch.setattr(shards, "SHARD_ITEMS", 3)
+    monkeypatch.setattr(shards, "SHARD_BYTES", 100)
     for number, size in enumerate([1, 1, 1, 1, 500, 60, 40, 1, 0, 0, 100]):
         (tmp_path / f"{number:02}").write_bytes(bytes(size))
     source = read_source(str(tmp_path), None)
@@ -129,7 +130,7 @@ def test_an_unusable_source_is_refused_by_name(tmp_path: Path) -> None:
 def test_a_changed_source_has_another_identity(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "SHARD_ITEMS", 2)
+    monkeypatch.setattr(shards, "SHARD_ITEMS", 2)
     file = folder / "b"
 
     def identities() -> tuple[str, ...]:

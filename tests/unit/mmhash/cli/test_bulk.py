@@ -14,7 +14,7 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 import mmhash
-from mmhash.bulk.sources import SHARD_BYTES
+from mmhash.bulk.shards import SHARD_BYTES
 from mmhash.cli.app import app
 from mmhash.engines.registry import parse
 
@@ -143,7 +143,6 @@ def test_a_damaged_part_is_written_again(folder: Path, out: Path, damage: bytes 
     (out / part.name).with_suffix(".tmp").write_bytes(b"unfinished")
     done = run(folder, "--out", out)
     assert (done.exit_code, done.stdout) == (0, f"{out}: 20 items\n")
-    assert done.stderr.startswith(f"mmhash: WARNING: {part} is damaged")
     assert parts(out).keys() == {part.name}
     assert part.read_bytes() == content
 
