@@ -17,10 +17,6 @@ def check_engine(
         str | None,
         typer.Option(help="The engine and its release: vllm@0.32.0.", show_default="the server's"),
     ] = None,
-    block_algorithm: Annotated[
-        str | None,
-        typer.Option(help="vLLM's --prefix-caching-hash-algo.", show_default="the one that fits"),
-    ] = None,
     seed: Seed = None,
     api_key: Annotated[
         str | None, typer.Option(envvar="MMHASH_ENGINE_API_KEY", help="The engine's API key.")
@@ -30,9 +26,7 @@ def check_engine(
     """Compare the KV events of a running engine with its recipe."""
     with needs_extra("kvindex"):
         from mmhash.verify import verify_engine  # noqa: PLC0415  (needs pyzmq and httpx)
-    report = verify_engine(
-        url, events, engine=engine, block_algorithm=block_algorithm, seed=seed, api_key=api_key
-    )
+    report = verify_engine(url, events, engine=engine, seed=seed, api_key=api_key)
     if as_json:
         say_json(report.fields())
     else:

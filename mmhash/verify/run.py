@@ -72,7 +72,6 @@ def verify_engine(
     events: str,
     *,
     engine: str | None = None,
-    block_algorithm: str | None = None,
     seed: str | None = None,
     api_key: str | None = None,
 ) -> Report:
@@ -83,7 +82,6 @@ def verify_engine(
         events: The endpoint of its KV events, such as tcp://127.0.0.1:5557.
         engine: The recipe to compare with, as in `vllm@0.32.0`; by default, the release
             that the server reports, or the newest known older release.
-        block_algorithm: vLLM's --prefix-caching-hash-algo; by default, whichever fits.
         seed: vLLM's PYTHONHASHSEED, if it is set.
         api_key: The engine's API key.
     """
@@ -100,7 +98,7 @@ def verify_engine(
         found, version = registry.find(release, engine_fallback=fallback)
         with Subscriber(events) as subscriber:
             if found.name == "vllm":
-                report = _verify_vllm(client, subscriber, version, block_algorithm, seed)
+                report = _verify_vllm(client, subscriber, version, seed)
             elif found.name == "sglang":
                 report = _verify_sglang(client, subscriber, version)
             else:
@@ -118,11 +116,7 @@ def _detect(client: httpx.Client) -> str:
 
 
 def _verify_vllm(
-    client: httpx.Client,
-    subscriber: Subscriber,
-    version: str,
-    block_algorithm: str | None,
-    seed: str | None,
+    client: httpx.Client, subscriber: Subscriber, version: str, seed: str | None
 ) -> Report:
     model = _served_model(client)
     stored: list[tuple[Prompt, list[BlocksStored]]] = []
@@ -133,7 +127,7 @@ def _verify_vllm(
         prompt.name for prompt, events in stored if not vllm.holds_images(events, prompt.images)
     )
     reports = []
-    for candidate in (block_algorithm,) if block_algorithm else vllm.ALGORITHMS:
+    for candidate in vllm.ALGORITHMS:
         try:
             names = vllm.Names(version, candidate, seed)
             right = [
