@@ -10,7 +10,7 @@ from torch.fx import Graph, GraphModule
 from mmhash.compile.fuse_normalize_digest import FuseNormalizeDigest
 from mmhash.compile.merge_digests import MergeDigests
 from mmhash.compile.nodes import copy_of
-from mmhash.compile.passes import DropDeadDigest, Pass
+from mmhash.compile.passes import Pass
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class PassManager:
 
     def __init__(self, passes: Sequence[Pass] | None = None) -> None:
         if passes is None:
-            passes = (DropDeadDigest(), FuseNormalizeDigest(), MergeDigests())
+            passes = (FuseNormalizeDigest(), MergeDigests())
         self.passes = tuple(passes)
         self._report = PassReport(())
         self._warned: set[str] = set()
