@@ -7,6 +7,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from mmhash.arguments import check_int
 from mmhash.errors import InputTypeError, InputValueError, shown
 
 # More items than any real bundle has. The limit bounds memory, because each item becomes a view.
@@ -59,11 +60,6 @@ class Bundle:
     def _slice(self, start: int, stop: int) -> Any:
         return self.feature[(slice(None),) * self.dim + (slice(start, stop),)]
 
-    def __eq__(self, other: object) -> bool:
-        return list(self) == list(other) if isinstance(other, LISTS) else NotImplemented
-
-    __hash__ = None  # type: ignore[assignment]  # like a list
-
     def __repr__(self) -> str:
         return f"<Bundle of {len(self)} items>"
 
@@ -97,7 +93,7 @@ def split(feature: Any, *, grids: Any = None, counts: Any = None, dim: int = 0) 
     if (grids is None) == (counts is None):
         raise InputTypeError("split() takes either grids or counts")
     axes = len(feature.shape)
-    dim = _whole("dim", dim)
+    dim = check_int("dim", dim)
     if not -axes <= dim < axes:
         raise InputValueError(
             f"dim {shown(dim)} is out of range: the feature has {axes} dimensions"
@@ -109,7 +105,7 @@ def split(feature: Any, *, grids: Any = None, counts: Any = None, dim: int = 0) 
 def _bounds(length: int, grids: Any, counts: Any) -> Sequence[int]:
     """Return the start of each item and the end of the last, which must be `length`."""
     if isinstance(counts, (int, np.integer)) and not isinstance(counts, bool):
-        counts = _whole("counts", counts)
+        counts = int(counts)
         if length > MAX_ITEMS:
             raise InputValueError(f"a bundle must have at most {MAX_ITEMS} items, not {length}")
         if counts != length:
@@ -155,14 +151,6 @@ def _as_list(name: str, values: Any) -> list[Any]:
 
 
 def _naturals(name: str, values: list[Any]) -> list[int]:
-    numbers = values if {*map(type, values)} == {int} else [_whole(name, each) for each in values]
-    if min(numbers, default=0) < 0:
-        negative = next(number for number in numbers if number < 0)
-        raise InputValueError(f"{name} must not hold negative numbers, such as {shown(negative)}")
-    return numbers
-
-
-def _whole(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise InputTypeError(f"{name} must hold whole numbers, not {type(value).__name__}")
-    return int(value)
+    if {*map(type, values)} == {int} and min(values) >= 0:
+        return values
+    return [check_int(f"a number in {name}", value, 0) for value in values]
