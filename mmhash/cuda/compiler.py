@@ -26,15 +26,11 @@ OLDEST = 80  # sm_80, Ampere: the kernels use nothing newer
 _CHECK_SIZE = 32
 
 
-def compile_kernels(source: str, capability: int) -> bytes:
-    """Compile a source in this directory for a GPU with compute `capability` (90 for 9.0)."""
-    nvrtc = _Nvrtc.get()
-    target = nvrtc.target(capability)
-    return nvrtc.compile(source, target)
-
-
 def load_kernels(source: str, capability: int) -> bytes:
-    """Return the compiled code from the disk cache; on a miss or damage, compile and store it."""
+    """Return the machine code of a source for a GPU with compute `capability` (90 for 9.0).
+
+    It comes from the disk cache; on a miss or damage, it is compiled and stored.
+    """
     nvrtc = _Nvrtc.get()
     target = nvrtc.target(capability)
     directory = cache_directory()

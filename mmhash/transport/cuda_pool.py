@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mmhash.arguments import check_int
 from mmhash.errors import DeviceError, InputTypeError, InputValueError
+from mmhash.forks import check_not_forked
 from mmhash.torch_tensor import DeviceBytes, is_tensor
 from mmhash.transport import ipc_driver
 from mmhash.transport.cuda_tensor import IpcTensor, mappings, producer_tensor
@@ -72,7 +73,7 @@ class FeaturePool:
         Does not wait. If no slice is free, raise a TransportError: `SharedTensor.create(tensor)`
         goes through host memory.
         """
-        ipc_driver.check_process(self._owner)
+        check_not_forked("FeaturePool", self._owner)
         if not is_tensor(tensor):
             raise InputTypeError(f"a pool leases to torch tensors, not a {type(tensor).__name__}")
         view = view_of(tensor)

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from mmhash.errors import DeviceError, TransportError
+from mmhash.forks import check_not_forked
 from mmhash.torch_tensor import DeviceBytes
 from mmhash.transport import ipc_driver
 from mmhash.transport.feature import Feature
@@ -133,7 +134,7 @@ class _IpcBacking:
             self.lease.check_range(self.handle.offset, self.handle.nbytes)
             self.lease.wait_ready(READY_TIMEOUT_S)
             self._mapping = mappings.hold(self.lease.layout, self.device, self)
-        ipc_driver.check_process(self._mapping.process)
+        check_not_forked("IpcTensor", self._mapping.process)
         self.lease.check()
         return self._mapping.base + self.handle.offset
 

@@ -1,14 +1,12 @@
 """Sharing GPU memory between processes, by calls of the CUDA driver."""
 
 import ctypes
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
 from mmhash.cuda.driver import IpcMemHandle, driver
-from mmhash.errors import DeviceError
 from mmhash.transport.layout import UUID_SIZE
 
 _LAZY_PEER_ACCESS = 1
@@ -27,15 +25,6 @@ def _on(device: int) -> Iterator[None]:
         yield
     finally:
         driver().pop()
-
-
-def check_process(process: int) -> None:
-    """Raise if the GPU memory belongs to the process that this process was forked from."""
-    if process != os.getpid():
-        raise DeviceError(
-            "the GPU memory belongs to the process that this one was forked from, and CUDA does"
-            " not survive a fork: start processes by spawn or forkserver, or before CUDA is used"
-        )
 
 
 def current_device() -> int:

@@ -38,8 +38,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("source", KERNELS)
 @pytest.mark.parametrize("capability", [80, 90, 100])
+@pytest.mark.usefixtures("cache")
 def test_kernels_compile(source: str, capability: int) -> None:
-    image = compiler.compile_kernels(source, capability)
+    image = compiler.load_kernels(source, capability)
     assert image.startswith(b"\x7fELF")
     name = source.removesuffix(".cu")
     for capacity in (1, 180, 1600):
@@ -51,13 +52,14 @@ def test_a_card_too_old_is_refused() -> None:
         compiler._Nvrtc.get().target(50)
 
 
+@pytest.mark.usefixtures("cache")
 def test_a_source_that_does_not_compile_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "broken.cu").write_text("not a kernel")
     monkeypatch.setattr(compiler, "SOURCES", tmp_path)
     with pytest.raises(DeviceError, match=r"broken\.cu does not compile for sm_90: .*error"):
-        compiler.compile_kernels("broken.cu", 90)
+        compiler.load_kernels("broken.cu", 90)
 
 
 def test_the_cache_is_used_and_private(cache: Path, counted: list[str]) -> None:

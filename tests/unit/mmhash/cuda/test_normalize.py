@@ -3,6 +3,7 @@
 import ctypes
 import random
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -108,12 +109,15 @@ def test_a_divisor_divides_exactly(host: ctypes.CDLL) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
 @pytest.mark.parametrize("capability", [80, 90, 100])
-def test_kernels_compile(algorithm: str, capability: int) -> None:
+def test_kernels_compile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str, capability: int
+) -> None:
+    monkeypatch.setenv("MMHASH_CACHE_DIR", str(tmp_path / "cache"))
     try:
         compiler.nvrtc_version()
     except DeviceError as error:
         pytest.skip(str(error))
-    image = compiler.compile_kernels(f"normalize_{algorithm}.cu", capability)
+    image = compiler.load_kernels(f"normalize_{algorithm}.cu", capability)
     assert image.startswith(b"\x7fELF")
     for bits in (16, 32):
         assert f"normalize_{algorithm}_{bits}".encode() in image
