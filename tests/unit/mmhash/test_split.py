@@ -57,8 +57,8 @@ def test_an_item_of_no_rows() -> None:
      ({"counts": 19}, "19 items.*20 rows"), ({"counts": 10**18}, "20 rows"),
      ({"grids": [[2**40, 2**40]]}, str(2**80)),
      ({"grids": [[-2, -10]]}, "at least 0, not -2"), ({"counts": [25, -5]}, "-5"), ({"counts": -20}, "-20"),
-     ({"grids": [[20]]}, "2 or 3"), ({"grids": [[1, 1, 1, 20]]}, "2 or 3"),
-     ({"grids": [[1, 8], [1, 3, 4]]}, "2 or 3"), ({"counts": [8, 12], "dim": 2}, "dim 2"),
+     ({"grids": [[20]]}, "must have 2 numbers"), ({"grids": [[1, 1, 1, 20]]}, "must have 2 numbers"),
+     ({"grids": [[1, 8], [1, 3, 4]]}, "must have 2 numbers"), ({"counts": [8, 12], "dim": 2}, "dim 2"),
      ({"counts": [8, 12], "dim": -3}, "dim -3")],
 )  # fmt: skip
 def test_bounds_that_do_not_fit_are_refused(options: dict[str, object], words: str) -> None:
