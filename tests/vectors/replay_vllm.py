@@ -38,15 +38,6 @@ def mm_hash(case: Case) -> dict[str, Any]:
     return {"mm_hashes": hashes}
 
 
-def rehash(case: Case) -> dict[str, Any]:
-    given = dict(case.input)
-    assert given.pop("op") == "rehash"
-    hashes = vllm.rehash_images(
-        given.pop("identifiers"), given.pop("model_type"), version=case.version, **given
-    )
-    return {"mm_hashes": {"image": hashes}}
-
-
 def block_hash(case: Case) -> dict[str, Any]:
     given = case.input
     hashing = {
@@ -125,6 +116,5 @@ def _unlisted(value: Any) -> Any:
 
 FILES: dict[str, Callable[[Case], object]] = {
     "vllm_mm_hash": mm_hash,
-    "vllm_rehash": rehash,
     "vllm_block_hash": block_hash,
 }

@@ -12,7 +12,6 @@ from mmhash.engines.vllm.media import (
     identifiers,
     image_identifier,
     mm_hash,
-    rehash_images,
     uuid,
 )
 from mmhash.engines.vllm.releases import LATEST, RELEASES
@@ -35,6 +34,5 @@ __all__ = [
     "image_identifier",
     "mm_hash",
     "none_hash",
-    "rehash_images",
     "uuid",
 ]

@@ -201,43 +201,6 @@ def image_identifier(
     return _hash({"model_id": model_id, "image": content, **options}, recipe, algorithm)
 
 
-def rehash_images(
-    identifiers: Sequence[str],
-    model_type: str,
-    *,
-    crop_mode: bool = True,
-    use_msac: bool | None = None,
-    version: str = LATEST,
-    algorithm: str = "blake3",
-) -> list[str]:
-    """Return the identifiers that block keys use, given the identifiers of a request's images.
-
-    Since 0.33, the processors of DeepSeek-VL2, Unlimited-OCR and H2OVL hash each image's identifier
-    again, even a uuid, with a setting that depends on the number of images. Other models and older
-    releases leave identifiers unchanged.
-
-    Args:
-        identifiers: The result of `identifiers()`, or the request's uuids.
-        model_type: The `model_type` of config.json.
-        crop_mode: Unlimited-OCR's processor option.
-        use_msac: The setting of H2OVL's image processor.
-        version: The release of the engine.
-        algorithm: The engine's `--mm-hasher-algorithm`.
-    """
-    recipe = RELEASES.recipe(version)
-    found = [check_text("an identifier", one) for one in checks.listed("identifiers", identifiers)]
-    match check_text("model_type", model_type) if recipe.rehashed else "":
-        case "deepseek_vl_v2":
-            bound = {"cropping": len(found) <= 2}
-        case "unlimited-ocr" | "unlimited_ocr":
-            bound = {"cropping": len(found) == 1 and check_bool("crop_mode", crop_mode)}
-        case "h2ovl_chat" | "h2ovl":
-            bound = {"use_msac": len(found) == 1 and check_bool("use_msac", use_msac)}
-        case _:
-            return found
-    return [_hash({"mm_hash": one, **bound}, recipe, algorithm) for one in found]
-
-
 def _per_video_lists(processor: Mapping[str, Any], videos: int) -> dict[str, list[Any]]:
     """Return the options that are lists with an entry for each video."""
     scoped = processor.get(SCOPES["video"])

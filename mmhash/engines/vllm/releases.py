@@ -33,9 +33,6 @@ class Recipe(NamedTuple):
     # For an option that is a list with an entry per video, each entry is hashed with its video's
     # identifier.
     per_video_options: bool = False
-    # Some models hash the identifiers of their images again, with settings that the number of
-    # images changes.
-    rehashed: bool = False
     # An RGB image with a transparent colour is converted too.
     converts_keyed: bool = False
     # Tokens after a block may count towards the block.
@@ -49,7 +46,7 @@ _0_29 = _0_27._replace(default_root=True)
 _0_30 = _0_29._replace(tensor_video=True, scoped_options=True)
 _0_31 = _0_30._replace(framed=True, lenient_exif=True, extra_keys="tagged", last_item_only=False)
 _0_32 = _0_31._replace(per_video_options=True)
-_0_33 = _0_32._replace(lookahead=True, rehashed=True, converts_keyed=True)
+_0_33 = _0_32._replace(lookahead=True, converts_keyed=True)
 
 RELEASES = Releases(
     "vllm",
