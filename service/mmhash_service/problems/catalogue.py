@@ -39,8 +39,8 @@ PROBLEMS = {
     ),
     "url-refused": ProblemSpec(
         403,
-        "The host of the URL has no address, or one that is not public, which the setting "
-        "url_networks can allow; or it redirects: send the URL of the content itself.",
+        "The URL's host has no public address, or the URL redirects. The setting url_networks can "
+        "allow other addresses. Instead of a URL that redirects, send its target.",
     ),
     "sign-off": ProblemSpec(
         403,
@@ -58,8 +58,8 @@ PROBLEMS = {
     ),
     "body-too-large": ProblemSpec(
         413,
-        "The body, or the content of a URL, is longer than the setting max_body_bytes; or JSON is "
-        "longer than a 16th of max_held_bytes, or has more than 150000 values.",
+        "The body or the content of a URL is longer than the setting max_body_bytes. JSON may be "
+        "as long as a 16th of max_held_bytes, and have 150000 values.",
     ),
     "too-many-items": ProblemSpec(
         413,
@@ -80,7 +80,7 @@ PROBLEMS = {
     "invalid-query": ProblemSpec(
         422,
         "The query has an unknown or repeated parameter, or a value that this request does not "
-        "allow. errors names the parameters, or reason says why.",
+        "allow. The member errors names the parameters, or reason says why.",
     ),
     "unknown-model": ProblemSpec(
         422,
@@ -88,8 +88,8 @@ PROBLEMS = {
     ),
     "unplannable-prompt": ProblemSpec(
         422,
-        "This request cannot be planned for this model and engine. The reason says why, or the log "
-        "if it concerns the model's files or chat template.",
+        "This request cannot be planned for this model and engine. The reason says why. If the "
+        "model's files or chat template are at fault, only the log does.",
     ),
     "unplannable-item": ProblemSpec(
         422,
@@ -117,7 +117,7 @@ PROBLEMS = {
     ),
     "damaged-media": ProblemSpec(
         422,
-        "The file is empty; or it is an image that is truncated, cannot be decoded, or is not "
+        "The file is empty, or it is an image that is truncated, cannot be decoded, or is not "
         "JPEG, PNG, WebP, GIF, BMP or TIFF.",
     ),
     "costly-media": ProblemSpec(
@@ -126,12 +126,12 @@ PROBLEMS = {
     ),
     "media-too-large": ProblemSpec(
         413,
-        "An image may have at most 10000 frames, and in all frames together as many pixels as the "
+        "The image has more than 10000 frames, or its frames together have more pixels than the "
         "setting max_pixels allows.",
     ),
     "damaged-multipart": ProblemSpec(
         422,
-        "The multipart/form-data lacks a valid boundary, a name of a part, or its end.",
+        "The multipart/form-data has no valid boundary, a part without a name, or no end.",
     ),
     "damaged-safetensors": ProblemSpec(
         422,
@@ -162,7 +162,7 @@ PROBLEMS = {
     ),
     "internal-error": ProblemSpec(
         500,
-        "The server failed. Only its log has the reason.",
+        "The server failed. Its log says why.",
     ),
     "url-failed": ProblemSpec(
         502,
@@ -171,7 +171,7 @@ PROBLEMS = {
     ),
     "worker-failed": ProblemSpec(
         502,
-        "Every worker that got the request closed the connection before it answered.",
+        "Every worker that got the request closed the connection before answering.",
     ),
     "worker-timeout": ProblemSpec(
         504,

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from mmhash.json_pointer import Path, pointer_of
 
-# Longer reasons are cut: they may quote the request.
+# Cut longer reasons, because they may quote the request.
 _MAX_REASON = 300
 
-# How much of a text is quoted.
+# Quote at most this many characters of a text.
 _MAX_SHOWN = 64
 
 
@@ -61,8 +61,8 @@ def title_of(name: str) -> str:
 class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
     """Why a request fails, by its name in `catalogue.PROBLEMS`.
 
-    The reason says what was sent and what is expected, in all or for each part. It may quote the
-    caller's own request, but no path or address of the server, and no other caller's bytes.
+    The reason says what was sent and what is expected, once or for each invalid part. It may quote
+    the caller's own request, but no path or address of the server, and no other caller's bytes.
     """
 
     def __init__(
@@ -78,19 +78,19 @@ class Problem(Exception):  # noqa: N818  (the term of RFC 9457)
 
 @contextmanager
 def naming(*, path: Path = (), part: str | None = None) -> Iterator[None]:
-    """Add to a problem which item it is about, by its path in JSON or its part of a form."""
+    """Add the item's place to a problem: its path in JSON, or its part of a form."""
     try:
         yield
     except Problem as problem:
         if problem.reason is None or problem.parts or (not path and part is None):
             raise
-        # Do not change this problem: other requests that waited for the same work have it too.
+        # Do not change this problem: other requests that waited for the same work share it.
         named = InvalidPart(problem.reason, pointer=pointer_of(path) or None, part=part)
         raise Problem(problem.name, [named]) from problem.__cause__
 
 
 def shown(value: Any) -> str:
-    """Return how a reason quotes a value: texts and numbers as they are, of others the kind."""
+    """Return a value as a reason quotes it. Of a list or an object, name only the kind."""
     if isinstance(value, (list, dict)):
         return "a list" if isinstance(value, list) else "an object"
     if value is None or isinstance(value, bool):
