@@ -40,7 +40,7 @@ _SIMILAR = 0.75
 
 
 class SourcedSettings(BaseSettings):
-    """Settings whose variables share a prefix; an unknown variable is an error."""
+    """Settings whose variables share a prefix. An unknown variable with the prefix is an error."""
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -188,7 +188,7 @@ def settings_errors() -> Iterator[None]:
     except ValidationError as error:
         raise InputValueError(f"settings: {'; '.join(map(_detail, error.errors()))}") from error
     except RecursionError as error:
-        raise InputValueError("settings: a value is nested too deep") from error
+        raise InputValueError("settings: a value is nested too deeply") from error
     except SettingsError as error:  # a variable is not JSON
         found = _QUOTED.search(str(error))
         reason = f"{found[1]}: {_JSON}" if found else str(error)

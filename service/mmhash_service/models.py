@@ -50,7 +50,7 @@ class Models:
         return model
 
     def reload(self, sources: Mapping[str, ModelSource]) -> None:
-        """Load all models again, and keep the old one where that fails. Run this in a thread."""
+        """Load all models again. If one fails to load, keep the old one. Run this in a thread."""
         for name in self._models.keys() - sources.keys():
             del self._models[name]
             logger.info("removed the model %s", name)
@@ -64,7 +64,7 @@ class Models:
 
 
 def _declare(name: str) -> None:
-    """Create a model's series: increase() sees the first failure only after a 0."""
+    """Create a model's series at 0, or Prometheus's increase() would miss the first failure."""
     for result in ("loaded", "failed"):
         metrics.MODEL_LOADS.labels(name, result)
 

@@ -28,7 +28,7 @@ class Resources:
     """The resources of the service; the gateway adds its workers."""
 
     def __init__(self, settings: Settings, models: Models | None = None) -> None:
-        """Create the resources; load the models unless they are given."""
+        """Create the resources. Load the models unless they are given."""
         self.models = Models(settings.models) if models is None else models
         # A request reads this only once, because a reload replaces it.
         self.settings = settings
@@ -66,6 +66,6 @@ class Resources:
         await self.memo.close()
 
     def stop_threads(self) -> None:
-        """Start no more jobs in threads, and cancel those that wait."""
+        """Start no more jobs in threads, and cancel the queued ones."""
         self.work.stop()
         self.prompts.stop()

@@ -31,13 +31,13 @@ _MAX_TIMEOUT_S = 24 * 3600
 # sizeof(sun_path) on Linux, including the terminating zero byte.
 _MAX_SOCKET_PATH = 108
 
-# Twice Pillow's MAX_IMAGE_PIXELS, a limit of the whole process, which no setting can raise.
+# Pillow refuses images with more than twice its MAX_IMAGE_PIXELS, a constant of the whole process.
 _PILLOW_MAX_PIXELS = 178_956_970
 
 _HEX_32_BYTES = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
-# The name by which an engine serves a model: a hub's, such as Qwen/Qwen2-VL-7B-Instruct, or a path.
+# The name by which an engine serves a model: a path, or a name such as Qwen/Qwen2-VL-7B-Instruct.
 ModelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._/:@+-]{1,255}$")]
 HexDigest = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{64}$", to_lower=True)]
 # An address, or the name of a host.
@@ -45,7 +45,7 @@ Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:-]{1,253}$")]
 
 
 class ModelSource(BaseModel):
-    """A model's directory, and what the operator allows for the model."""
+    """A model's directory, and the operator's options for the model."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -71,7 +71,7 @@ class Settings(SourcedSettings):
     config_variable = "MMHASH_CONFIG"
     other_tables = frozenset({"gateway"})
     other_variables = frozenset(
-        {  # of the library
+        {  # the library reads these
             "MMHASH_CACHE_DIR",
             "MMHASH_ENGINE_API_KEY",
             "MMHASH_PLUGIN",
@@ -105,21 +105,21 @@ class Settings(SourcedSettings):
         ge=1,
         le=_PILLOW_MAX_PIXELS,
         description="The most pixels that all frames of an image may have together. The default is "
-        "the highest value.",
+        "the maximum.",
     )
     decoders: int = Field(
         default=0,
         ge=0,
         le=256,
         description="How many decoder processes each server process has. 0 gives each its share of "
-        "the cores, but at most 8. One more decoder takes only small images.",
+        "the cores, but at most 8. An additional decoder takes only small images.",
     )
     work_timeout_s: float = Field(
         default=10.0,
         gt=0,
         le=_MAX_TIMEOUT_S,
-        description="How many seconds a request may wait for a thread or decoder and use it, and "
-        "how many seconds fetching a URL may take.",
+        description="How many seconds a request may spend waiting for a thread or decoder and "
+        "using it, and how many seconds fetching a URL may take.",
     )
     stall_timeout_s: float = Field(
         default=10.0,
@@ -132,9 +132,9 @@ class Settings(SourcedSettings):
     max_held_bytes: int = Field(
         default=256 << 20,
         ge=1 << 20,
-        description="How many bytes of request bodies a process holds. A streamed body counts as "
-        "256 KiB, and a JSON body may have a 16th. Long responses that clients have not read may "
-        "take as much again.",
+        description="How many bytes of request bodies a process may hold. A streamed body counts "
+        "as 256 KiB. A JSON body may take a 16th of the limit. Long responses that clients have "
+        "not read may take as much again.",
     )
     cuda_ipc: bool = Field(
         default=False,
@@ -148,8 +148,8 @@ class Settings(SourcedSettings):
     )
     url_networks: tuple[IPv4Network | IPv6Network, ...] = Field(
         default=(),
-        description="Private networks in which these hosts may have addresses. Other addresses "
-        "must be public.",
+        description="Private networks in which the hosts of url_hosts may have addresses. All "
+        "other addresses must be public.",
     )
     memo_url: SecretStr | None = Field(
         default=None,
@@ -163,8 +163,8 @@ class Settings(SourcedSettings):
     )
     engine_fallback: Literal["nearest-older"] | None = Field(
         default=None,
-        description="How to treat unknown releases of engines: `nearest-older` uses the recipe of "
-        "the newest older release that is known. If unset, they are refused.",
+        description="How to treat an unknown release of an engine: `nearest-older` uses the recipe "
+        "of the newest known release before it. If unset, the release is refused.",
     )
     models: dict[ModelName, ModelSource] = Field(
         default={},
@@ -196,7 +196,7 @@ class Settings(SourcedSettings):
         description="A second port at the same host, for `/metrics` only and without an API key.",
     )
 
-    # What the settings were created with, to load them again.
+    # The arguments that the settings were created with. `read_again` needs them.
     _arguments: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     def __init__(self, **arguments: Any) -> None:
@@ -268,5 +268,5 @@ class Settings(SourcedSettings):
 
 
 def _is_directory(path: Path) -> bool:
-    """Return True for a directory. An empty path, which would be the current one, is an error."""
+    """Return True for a directory, but not for an empty path, which means the current one."""
     return path != Path() and path.is_dir()
