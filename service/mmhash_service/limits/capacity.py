@@ -1,4 +1,4 @@
-"""Admission: how many requests a process answers at once, and how many bytes they hold."""
+"""Admission: requests may together hold only so many bytes, and each only so many items."""
 
 from asyncio import CancelledError
 from collections.abc import Iterator
@@ -15,15 +15,15 @@ STREAM_BYTES = 256 << 10
 # The most items, parts or tensors of a body.
 MAX_ITEMS = 1000
 
-# How many bytes all images of a request may decode to, per pixel of max_pixels. Each byte
-# of their files justifies 256 more, so photographs do not count. A small form with a thousand tiny
-# WebPs could otherwise take hours of a core.
+# All images of a request may decode to this many bytes for each pixel of max_pixels, beyond 256
+# bytes for each byte of their files. Photographs stay below the latter. Without the limit, a small
+# form with a thousand tiny WebPs could keep a core busy for hours.
 _DECODED_PER_PIXEL = 32
 _DECODED_PER_BYTE = 256
 
 
 class Admission:
-    """The bytes that a request or a part of it holds, and the items and images of all its parts."""
+    """The bytes held by a request, or by one of its parts. Items count for the whole request."""
 
     def __init__(self, limits: "Limits", whole: "Admission | None" = None) -> None:
         self._limits = limits
@@ -33,20 +33,20 @@ class Admission:
         self._decoded = 0
 
     def count_items(self, items: int) -> None:
-        """Count items of the request; raise the problem `too-many-items` beyond the limit."""
+        """Count items of the request. Raise the problem `too-many-items` beyond the limit."""
         self._whole._items += items
         if self._whole._items > MAX_ITEMS:
             reason = f"there are {self._whole._items} items or more"
             raise Problem("too-many-items", reason=f"{reason}; at most {MAX_ITEMS} are accepted")
 
     def count_decoded(self, nbytes: int, encoded_nbytes: int) -> None:
-        """Count what a file decoded to; raise the problem `too-many-items` beyond the limit."""
+        """Count what a file decoded to. Raise the problem `too-many-items` beyond the limit."""
         self._whole._decoded += max(0, nbytes - _DECODED_PER_BYTE * encoded_nbytes)
         if self._whole._decoded > self._limits.max_decoded:
             raise Problem("too-many-items", reason="the items decode to too many bytes")
 
     def __enter__(self) -> Self:
-        """Reserve bytes for the stream buffer; at the end, release them and all held later."""
+        """Reserve bytes for the stream buffer. On exit, release them and all bytes held since."""
         self.hold(STREAM_BYTES)
         return self
 
@@ -54,7 +54,7 @@ class Admission:
         self.release(keep=0)
 
     def reserve(self) -> "Admission":
-        """Reserve bytes for a part of the request, until the end of the context."""
+        """Return the admission of a part of the request, to be used as a context manager."""
         return Admission(self._limits, self._whole)
 
     def hold(self, nbytes: int) -> None:
@@ -72,7 +72,7 @@ class Admission:
 
 
 class Limits:
-    """The running requests and held bytes of a process, each with a limit."""
+    """Counts a process's running requests, and limits the bytes that they hold."""
 
     def __init__(self, settings: Settings) -> None:
         self.max_held = settings.max_held_bytes
@@ -80,7 +80,7 @@ class Limits:
         self.held = 0
         self.unread = 0
         self.calls = 0
-        # Set after SIGTERM: admitted requests are answered, new requests are refused.
+        # True after SIGTERM: running requests are answered, and new ones are refused.
         self.draining = False
         metrics.MAX_HELD_BYTES.set(self.max_held)
 
@@ -101,7 +101,7 @@ class Limits:
             self.calls -= 1
 
     def report(self) -> None:
-        """Set the metrics of what is running and held now: ten times a second, not per request."""
+        """Set the gauges. The server calls this ten times a second, not for every request."""
         metrics.CALLS.set(self.calls)
         metrics.HELD_BYTES.set(self.held)
 
@@ -109,7 +109,7 @@ class Limits:
     def reserve_response(self, nbytes: int) -> Iterator[None]:
         """Reserve a long response's bytes until the client has read it. One response always fits.
 
-        Not counted as held: clients that read slowly must not keep others from hashing.
+        They do not count as held: clients that read slowly must not keep others from hashing.
         """
         if self.unread and self.unread + nbytes > self.max_held:
             raise Problem("busy")

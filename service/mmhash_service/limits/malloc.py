@@ -1,4 +1,4 @@
-"""Fixed malloc thresholds, which let requests reuse buffers.
+"""Fix malloc's thresholds, so that requests reuse buffers.
 
 By default glibc adapts its thresholds to the allocations it has seen. By chance, some processes
 then keep the 256 KiB buffer of a body's chunk, and others map it again, page by page, for every

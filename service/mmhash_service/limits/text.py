@@ -46,28 +46,29 @@ def header_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None
 
 
 def repeated_header(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """Return the name of a header that takes one value and is repeated; names are in lower case."""
+    """Return the name of a repeated header that takes one value, or None. Names are lower case."""
     names = [name for name, _ in headers if name in SINGLE_VALUED]
     if len(names) == len(set(names)):
         return None
     return next(name for name in names if names.count(name) > 1).decode()
 
 
-# Long strings are cheap; numbers and names are not. While parsing this many values, the parser
-# holds the GIL, and so the event loop, for as long as it may.
+# Long strings are cheap to parse, but numbers and names are not. The parser holds the GIL, and so
+# blocks the event loop. With this many values it does so for as long as we accept.
 MAX_VALUES = 150_000
 
 # How deep the guard searches.
 MAX_DEPTH = 200
 
-# How many bytes are counted at a time.
+# Count this many bytes at a time.
 _STEP = 1 << 20
 
 
 def has_many_values(text: bytes | bytearray) -> bool:
-    """Return True if a JSON text may have more values than a parser may read in one call.
+    """Return True if a JSON text may have more values than the parser may read in one call.
 
-    Shorter texts are not counted. numpy releases the GIL, and is much faster than count().
+    A text of at most MAX_VALUES bytes need not be counted. numpy releases the GIL, and is much
+    faster than count().
     """
     if len(text) <= MAX_VALUES:
         return False

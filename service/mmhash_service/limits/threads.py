@@ -12,7 +12,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 INLINE_US = 1000
-"""How many microseconds of work the event loop does itself: a thread costs it a third of that."""
+"""The event loop does jobs of up to this many microseconds itself: a thread would save little."""
 
 LONG_PROMPT = 64 << 10
 """Above this many bytes a prompt is long."""
@@ -22,14 +22,14 @@ _ITEM_SIZE = 16 << 10
 
 
 class ThreadPool:
-    """Threads, and the time limit of a job including its wait in the queue."""
+    """Threads with a time limit for each job. The limit includes the wait in the queue."""
 
     def __init__(self, timeout_s: float, threads: int | None = None) -> None:
         self._timeout_s = timeout_s
         self._threads = ThreadPoolExecutor(threads or cpu_count(), thread_name_prefix="mmhash-work")
 
     async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run `function` in a thread; return its result or raise the problem `too-slow`."""
+        """Run `function` in a thread. Return its result, or raise the problem `too-slow`."""
         future = self._threads.submit(function, *args, **kwargs)
         # After the time-out the thread still finishes its job, whose work is bounded, before it
         # starts another. The result is ignored.
@@ -60,9 +60,9 @@ class ThreadPool:
 class PromptPool:
     """Threads for prompts: plans, and the keys of blocks.
 
-    A prompt of a million tokens takes seconds of CPU time and hundreds of megabytes. Probes and
-    other requests share no thread with prompts. Long prompts share one thread, so only one is in
-    memory.
+    A prompt of a million tokens takes seconds of CPU time and hundreds of megabytes. Therefore
+    probes and other requests share no thread with prompts, and all long prompts share one thread:
+    only one of them is in memory at a time.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -86,7 +86,7 @@ _CONCURRENCY = 8
 """How many images and URLs of one request are decoded or fetched at the same time."""
 
 TURN = 32
-"""How many items of one request are made in one turn of the event loop."""
+"""How many items of one request the event loop handles in one turn."""
 
 
 async def end_turn(count: int) -> None:
@@ -96,7 +96,7 @@ async def end_turn(count: int) -> None:
 
 
 async def run_few(jobs: Iterable[Callable[[], Awaitable[None]]]) -> None:
-    """Run jobs, a few at a time; the first error cancels the others and is raised."""
+    """Run jobs, a few at a time. The first error cancels the other jobs, and is raised."""
     semaphore = asyncio.Semaphore(_CONCURRENCY)
 
     async def run(job: Callable[[], Awaitable[None]]) -> None:
@@ -111,7 +111,7 @@ async def run_few(jobs: Iterable[Callable[[], Awaitable[None]]]) -> None:
     except ExceptionGroup as failed:
         error = failed.exceptions[0]
         failed.__traceback__ = None
-    # No cycles of errors and frames: they would keep the body alive until they are collected.
+    # Leave no cycle of error and frame, which would keep the body alive until it is collected.
     if error is not None:
         try:
             raise error
