@@ -1,4 +1,4 @@
-"""Prometheus metrics: in base units, and without labels that a client can choose."""
+"""Prometheus metrics. They are in base units, and no client can choose a label's value."""
 
 import importlib
 import os
@@ -24,7 +24,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 import mmhash
 from mmhash.framing import SPEC_VERSION
 
-# The creation time of each series would double the number of series, and no query needs it.
+# Creation times would double the number of series, and no query needs them.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 M = TypeVar("M", Counter, Gauge, Histogram)
@@ -55,7 +55,7 @@ ITEMS = Counter("mmhash_items", "Items hashed.", ("kind",), registry=REGISTRY)
 PROBLEMS = Counter("mmhash_problems", "Requests that failed.", ("problem",), registry=REGISTRY)
 CALLS = Gauge(
     "mmhash_calls_in_progress",
-    "Requests with a body in progress.",
+    "Requests with a body that are in progress.",
     registry=REGISTRY,
     multiprocess_mode="livesum",
 )
@@ -67,13 +67,13 @@ HELD_BYTES = Gauge(
 )
 MAX_HELD_BYTES = Gauge(
     "mmhash_max_held_bytes",
-    "The setting max_held_bytes, of all processes together.",
+    "The setting max_held_bytes, summed over all processes.",
     registry=REGISTRY,
     multiprocess_mode="livesum",
 )
 RELOADS = Counter(
     "mmhash_reloads",
-    "Reloads of the settings of a process, by result: done or failed.",
+    "Reloads of a process's settings, by result: done or failed.",
     ("result",),
     registry=REGISTRY,
 )
@@ -81,7 +81,7 @@ for _result in ("done", "failed"):
     RELOADS.labels(_result)  # increase() sees a first failure only if the series was 0 before
 PROCESS_RESTARTS = Counter(
     "mmhash_process_restarts",
-    "Processes started in place of one that exited or was hung.",
+    "Processes started to replace one that exited or hung.",
     registry=REGISTRY,
 )
 FETCHES = Counter(
@@ -92,13 +92,13 @@ FETCHES = Counter(
 )
 ENGINE_FALLBACKS = Counter(
     "mmhash_engine_fallbacks",
-    "Unknown releases of engines in requests, by the recipe used instead.",
+    "Requests that name an unknown release of an engine, by the recipe used instead.",
     ("engine", "recipe"),
     registry=REGISTRY,
 )
 MODEL_LOADS = Counter(
     "mmhash_model_loads",
-    "Models read, by result: loaded or failed.",
+    "Models loaded from disk, by result: loaded or failed.",
     ("model", "result"),
     registry=REGISTRY,
 )
@@ -117,36 +117,36 @@ MEMO_FAILURES = Counter(
 
 GATEWAY_DECISIONS = Counter(
     "mmhash_gateway_decisions",
-    "Requests routed by the gateway, by how: planned, or the reason for no plan.",
+    "Requests that the gateway routed, by how: planned, or why there was no plan.",
     ("how",),
     registry=REGISTRY,
 )
 GATEWAY_DECISION_SECONDS = Histogram(
     "mmhash_gateway_decision_seconds",
-    "Time from a request's body to the order of its workers.",
+    "Time to plan a request and rank its workers.",
     registry=REGISTRY,
     buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1),
 )
 GATEWAY_TOKENS = Counter(
     "mmhash_gateway_tokens",
-    "Tokens of planned prompts, by whether the worker had them cached (or is expected to).",
+    "Tokens of planned prompts, by whether the worker has them cached: yes, no or expected.",
     ("worker", "cached"),
     registry=REGISTRY,
 )
 GATEWAY_RETRIES = Counter(
     "mmhash_gateway_retries",
-    "Attempts beyond the first one of a request, by the reason: unreachable or broken.",
+    "Retries of requests at another worker, by reason: unreachable or broken.",
     ("reason",),
     registry=REGISTRY,
 )
 GATEWAY_BROKEN = Counter(
     "mmhash_gateway_broken_responses",
-    "Responses of workers that ended early, after their head was forwarded.",
+    "Responses that a worker broke off after the gateway had forwarded their head.",
     registry=REGISTRY,
 )
 GATEWAY_DISCONNECTS = Counter(
     "mmhash_gateway_disconnects",
-    "Requests aborted at the worker because their client disconnected before the end.",
+    "Requests aborted at the worker because the client disconnected.",
     registry=REGISTRY,
 )
 GATEWAY_FIRST_BYTE_SECONDS = Histogram(
@@ -158,14 +158,14 @@ GATEWAY_FIRST_BYTE_SECONDS = Histogram(
 )
 GATEWAY_MISNAMED = Gauge(
     "mmhash_gateway_worker_misnamed",
-    "1 if the worker's KV events list no block that is planned for it.",
+    "1 if the worker's KV events list none of the blocks planned for it.",
     ("worker",),
     registry=REGISTRY,
     multiprocess_mode="livemax",
 )
 GATEWAY_REQUESTS = Gauge(
     "mmhash_gateway_requests_in_progress",
-    "Requests forwarded to a worker that are not yet answered.",
+    "Requests forwarded to a worker and not yet answered.",
     ("worker",),
     registry=REGISTRY,
     multiprocess_mode="livesum",
@@ -179,14 +179,14 @@ def labelled(metric: M, *labels: str) -> M:
 
 
 READ_AT_SCRAPE = CollectorRegistry()
-"""Metrics that any process can report for all; the others are shared in files."""
+"""Metrics that any process can report for all processes. Files share the other metrics."""
 
 
 class _AllProcesses(MultiProcessCollector):
     """The metrics of all processes."""
 
     def collect(self) -> Iterable[Metric]:
-        """Merge all files but empty ones, just created by a process: merging would fail."""
+        """Merge all files, except empty ones that a process has just created."""
         with os.scandir(os.environ[MULTIPROC_VARIABLE]) as entries:
             files = [entry.path for entry in entries if entry.name.endswith(".db") and _size(entry)]
         merged: Iterable[Metric] = self.merge(files, accumulate=True)  # type: ignore[no-untyped-call]
@@ -196,15 +196,15 @@ class _AllProcesses(MultiProcessCollector):
 def _size(entry: "os.DirEntry[str]") -> int:
     try:
         return entry.stat().st_size
-    except FileNotFoundError:  # of a process that has exited meanwhile
+    except FileNotFoundError:  # its process has exited meanwhile
         return 0
 
 
 def share() -> None:
     """Store this process's metrics in files that each process can read.
 
-    prometheus_client decides this at import, and a forked process inherits the supervisor's
-    modules.
+    prometheus_client decides at import where to store them, and a forked process inherits the
+    supervisor's modules. So import them again.
     """
     importlib.reload(prometheus_client.values)
     importlib.reload(sys.modules[__name__])

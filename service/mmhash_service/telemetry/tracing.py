@@ -52,7 +52,7 @@ _tracer: "Tracer | None" = None
 
 
 def enable() -> bool:
-    """Record spans from now on if a provider is configured; return True if so."""
+    """Record spans from now on if a provider is configured. Return True if so."""
     global _tracer  # noqa: PLW0603  (read for each span)
     _tracer = None
     if has_api:
@@ -96,7 +96,7 @@ def request_span(method: str, route: str, headers: Iterable[Header]) -> Iterator
 
 
 def note_status(status: int) -> None:
-    """Set the status of the current request's span; a server failure is an error."""
+    """Set the status of the current request's span. A server failure counts as an error."""
     if _tracer is not None:
         note("http.response.status_code", status)
         if status >= 500:
@@ -114,7 +114,7 @@ def propagate(headers: list[Header]) -> list[Header]:
 
 
 def _parent(headers: Iterable[Header]) -> "Context | None":
-    """Return the context that the headers name; repeated or malformed headers count as none."""
+    """Return the context that the headers name, or None if they are repeated or malformed."""
     found = [header for header in headers if header[0] in _HEADERS]
     carrier = {name.decode(): value.decode("latin-1") for name, value in found}
     if len(carrier) != len(found):
