@@ -40,15 +40,15 @@ def create_app(
     gateway: GatewaySettings | None = None,
     models: Models | None = None,
 ) -> FastAPI:
-    """Create the service's application; settings come from the environment by default.
+    """Create the service's application. By default, settings come from the environment.
 
-    The application answers `/route` and `/workers` if the gateway's settings have workers. Models
-    that are not given are read.
+    The application answers `/route` and `/workers` if the gateway's settings have workers. It loads
+    the models unless they are given.
     """
     gateway = gateway or GatewaySettings()
     settings = settings or Settings()
     if gateway.has_workers:
-        # They import the KV index and zmq, which take long and only the gateway needs.
+        # Only the gateway needs these modules, which import the KV index and zmq slowly.
         from mmhash_service.endpoints import fleet  # noqa: PLC0415
         from mmhash_service.gateway.resources import GatewayResources  # noqa: PLC0415
 
@@ -76,7 +76,7 @@ def build_endpoints(resources: Resources, routers: Iterable[APIRouter]) -> FastA
         openapi_url=None,
         responses={"default": _PROBLEM},
         lifespan=_lifespan,
-        # Its spans would hold the query; ours cover refused requests too.
+        # FastAPI's spans would hold the query. Our middleware covers refused requests too.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.resources = resources
@@ -95,7 +95,7 @@ def paths_of(routes: Iterable[BaseRoute]) -> frozenset[str]:
 def list_middleware(
     settings: Settings, paths: frozenset[str], pages: Collection[str]
 ) -> list[Middleware]:
-    """Return the middleware, outermost first: refused requests are logged too.
+    """Return the middleware, outermost first. The access log comes before all refusals.
 
     The access log and the metrics name the `paths`, but not each file of a page. The `pages` need
     no API key.

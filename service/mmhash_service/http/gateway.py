@@ -17,12 +17,13 @@ from mmhash_service.http.app import build_endpoints, list_middleware, paths_of
 from mmhash_service.models import Models
 from mmhash_service.settings import Settings
 
-# The probes of the gateway. Paths of other probes, such as /version, belong to the workers.
+# The gateway answers these probes itself. Other paths of the service, such as /version, go to the
+# workers.
 _PROBES = frozenset({"/live", "/ready", "/health", "/metrics"})
 
 
 class Gateway:
-    """Passes its own paths to the endpoints, and others to the proxy; both share middleware."""
+    """Sends its own paths to the endpoints, and all others to the proxy. Both share middleware."""
 
     def __init__(
         self,
@@ -31,7 +32,7 @@ class Gateway:
         proxy: ASGIApp,
         middleware: Iterable[Middleware],
     ) -> None:
-        """Create the application; the first middleware is the outermost."""
+        """Create the application. The first middleware is the outermost one."""
         self.state = endpoints.state
         self._endpoints = endpoints
         self._own_paths = own_paths
@@ -53,7 +54,7 @@ class Gateway:
 
 
 def _is_browser(scope: Scope) -> bool:
-    """Return True for a page at the root, where workers have no page."""
+    """Return True if a browser asks for `/`, where workers have no page."""
     if scope["type"] != "http" or scope["path"] != "/" or scope["method"] != "GET":
         return False
     return "text/html" in Headers(scope=scope).get("accept", "")
@@ -73,7 +74,7 @@ def own_routers() -> tuple[APIRouter, ...]:
 def create_gateway(
     settings: Settings, gateway: GatewaySettings, models: Models | None = None
 ) -> Gateway:
-    """Create the application of `mmhash gateway`; the models are read if they are not given."""
+    """Create the application of `mmhash gateway`. Load the models unless they are given."""
     resources = GatewayResources(settings, gateway, models, needs_workers=True)
     routers = own_routers()
     own_paths = paths_of(route for router in routers for route in router.routes)

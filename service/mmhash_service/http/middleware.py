@@ -1,4 +1,4 @@
-"""What every request passes: metrics, access log, failures, spans, API keys, duplicate headers."""
+"""Middleware for every request: metrics, access log, failures, spans, API keys, headers."""
 
 import logging
 from collections.abc import Collection
@@ -21,15 +21,15 @@ from mmhash_service.telemetry.tracing import ID_HEADER, id_of, request_id
 
 logger = logging.getLogger(__name__)
 
-# Polled every few seconds, so neither logged nor counted.
+# Probes ask for these every few seconds, so they are neither logged nor counted.
 POLLED = frozenset({"/live", "/ready", "/health", "/metrics"})
 
 
 class RequestMiddleware:
     """Counts, times and logs requests, and refuses requests with duplicate headers.
 
-    A failure that no application below has answered becomes a problem response. Paths other than
-    `paths` are reported as `other`.
+    It turns a failure without a response into a problem response. Logs and metrics call paths other
+    than `paths` `other`.
     """
 
     def __init__(self, app: ASGIApp, paths: frozenset[str]) -> None:
@@ -91,7 +91,7 @@ class MetricsPortMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request at the metrics port, or pass it on."""
-        # The port of the connection, which no request header can change.
+        # This is the connection's port, which no header can change.
         if scope["type"] != "http" or scope["server"][1] != self._port:
             await self._app(scope, receive, send)
         elif scope["path"] != "/metrics":
@@ -114,7 +114,7 @@ class ApiKeyMiddleware:
 
     def __init__(self, app: ASGIApp, pages: Collection[str] = frozenset()) -> None:
         self._app = app
-        # A page asks its user for a key.
+        # Pages are open, because they ask their user for the key.
         self._open_paths = PROBES | frozenset(pages)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -141,7 +141,7 @@ def _is_valid(key: str, digests: tuple[str, ...]) -> bool:
 
 
 class TracingMiddleware:
-    """Records all requests but probes. Paths other than `paths` are reported as `other`."""
+    """Records a span for each request except probes. Paths other than `paths` become `other`."""
 
     def __init__(self, app: ASGIApp, paths: frozenset[str]) -> None:
         self._app = app

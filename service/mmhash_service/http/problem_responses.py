@@ -50,7 +50,7 @@ def problem_response(
 
 
 def response_to(error: Exception) -> Response:
-    """Return the response to a failed request; a client that has left will not read it."""
+    """Return the response to a failed request. A client that has disconnected will not see it."""
     match error:
         case Problem():
             if error.__cause__ is not None:
@@ -62,7 +62,7 @@ def response_to(error: Exception) -> Response:
             return problem_response("invalid-query")
         case HTTPException() if error.status_code in _BY_STATUS:
             return problem_response(_BY_STATUS[error.status_code], error.headers)
-        case _:  # uvicorn logs it
+        case _:  # uvicorn logs the error
             return problem_response("internal-error")
 
 
@@ -77,7 +77,7 @@ def add_problem_handlers(app: FastAPI) -> None:
 
 
 def _describe(error: BaseException) -> str:
-    """Describe a cause for the log; of errors that quote the client's bytes, only the kind."""
+    """Describe a cause for the log. If the error quotes the client's bytes, name only its kind."""
     if isinstance(error, ValidationError):
         kinds = {entry["type"] for entry in error.errors(include_input=False, include_url=False)}
         return f"{type(error).__name__}({', '.join(sorted(kinds))})"
