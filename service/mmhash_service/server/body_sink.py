@@ -3,10 +3,10 @@
 On the usual path, uvloop, the parser and uvicorn each copy every piece of a body. Here each read
 fills a buffer that fits a core's cache, and the event loop consumes it at once: hashing 1 MiB does
 not block the loop for long. The application calls the function that the scope holds under
-`RECEIVE_BODY`. The parser copies a chunked body once.
+`RECEIVE_BODY`. The parser still copies a chunked body once.
 
-Reads are not handed to other threads. That gains some throughput on idle cores, at a quarter to a
-half more CPU time per byte, and nothing on two cores. More processes use other cores too.
+No thread helps the event loop with the reads. Handing them over takes more CPU time per byte, and
+gains throughput only if cores are idle. More processes use those cores too.
 """
 
 import asyncio
@@ -71,8 +71,8 @@ def _turns_of(loop: asyncio.AbstractEventLoop) -> _Turns:
 class BodySink:
     """The consumer of a body that is arriving.
 
-    An error of the consumer ends `done`. The rest of the body is then read and dropped, because the
-    client reads the response only after it has sent the body.
+    `done` raises an error of the consumer. The rest of the body is then read and dropped, because
+    the client may read the response only after it has sent the body.
     """
 
     def __init__(self, consume: Consume, count: Count, loop: asyncio.AbstractEventLoop) -> None:

@@ -29,7 +29,7 @@ def check_values(settings: Settings) -> None:
 
 
 def check_resources(settings: Settings) -> dict[str, Any]:
-    """Load the models and ask the memo's store; return what was checked, without secrets."""
+    """Load the models, and try the memo's store. Return what was checked, without secrets."""
     check_values(settings)
     facts: dict[str, Any] = {"settings": "ok", "models": [], "memo": "memory"}
     if settings.models:

@@ -82,7 +82,7 @@ class Server(uvicorn.Server):
             super().handle_exit(sig, frame)
             self._captured_signals.clear()  # uvicorn would raise the signal again
             return
-        # The other processes accept new connections.
+        # Stop listening if other processes can accept new connections.
         self._close_listener = self._supervisor is not None
         self.drain()
 
@@ -91,10 +91,10 @@ class Server(uvicorn.Server):
         if self._until is None:
             self._until = time.monotonic() + self._grace_s
             self._limits.draining = True
-            self._must_log_drain = True  # later: a signal may have interrupted another log line
+            self._must_log_drain = True  # log later: a signal may interrupt another log line
 
     async def on_tick(self, counter: int) -> bool:
-        """Return True to exit; uvicorn calls this ten times a second."""
+        """Return True to exit. uvicorn calls this ten times a second."""
         self._limits.report()
         if self._must_reload and (self._reload is None or self._reload.done()):
             self._must_reload = False

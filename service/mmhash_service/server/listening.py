@@ -14,9 +14,10 @@ logger = logging.getLogger(__name__)
 
 _BACKLOG = 2048
 
-# How many unread bytes of a connection the kernel keeps, beside as much for its own records.
-# Otherwise the buffers grow to net.ipv4.tcp_rmem: they count as the container's memory, and have
-# left the processor's cache when they are read. Smaller buffers slow a single connection slightly.
+# The kernel keeps this many unread bytes of a connection, and takes as much for its own records.
+# Without a limit, buffers grow to net.ipv4.tcp_rmem. They count as the container's memory, and
+# their bytes have left the processor's cache before they are read. Smaller buffers would slow down
+# a single connection slightly.
 _UNREAD_BYTES = 4 << 20
 
 
@@ -44,7 +45,7 @@ def listening(settings: Settings) -> Iterator[socket.socket]:
                 f"cannot listen on {address_of(settings)}: {error.strerror or error}. {advice} "
                 "another one with --host, --port or --uds."
             ) from error
-        # Another server may have taken the path by then: its socket must stay.
+        # At the end, the path may belong to another server, whose socket must stay.
         inode = settings.uds and settings.uds.stat().st_ino
         try:
             yield listener
@@ -98,7 +99,7 @@ def _bind(settings: Settings, listener: socket.socket) -> None:
                 pass  # its server is busy: bind() fails with EADDRINUSE
             except FileNotFoundError:
                 pass  # its server has just removed it
-    # A umask, because any user could connect between bind() and chmod().
+    # Set a umask: with chmod(), any user could connect before it.
     mask = os.umask(0o177)
     try:
         listener.bind(str(settings.uds))

@@ -1,4 +1,4 @@
-"""Configures the log: JSON, or plain lines on a terminal. It never has payloads or keys."""
+"""Configures the log: JSON, or plain lines on a terminal. The log never has payloads or keys."""
 
 import json
 import logging
@@ -44,7 +44,7 @@ class _Lines(logging.Formatter):
 
 def configure() -> None:
     """Send the log of the service and the warnings of uvicorn to stderr."""
-    # Save the time that these take: no line shows a record's caller, thread or process.
+    # Do not look up the caller, thread and process of each record. No line shows them.
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler()

@@ -48,10 +48,10 @@ class RefusedHeadError(ValueError):
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """A connection with limits, on which no request has two readings.
+    """A connection with limits, on which every parser reads the same requests.
 
-    A request that a proxy might parse differently is answered with 400, and the connection is
-    closed. A request to upgrade to another protocol is answered in HTTP/1.1.
+    If a proxy might parse a request differently, the server answers 400 and closes the connection.
+    It answers a request to upgrade to another protocol in HTTP/1.1.
     """
 
     def __init__(self, *arguments: Any, stall_timeout_s: float, **named: Any) -> None:
@@ -59,14 +59,14 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stall_timeout_s = stall_timeout_s
         self._max_connections = max_connections()
         self._timer: asyncio.TimerHandle | None = None
-        # How many requests have begun. A new connection owes a head.
+        # How many requests have begun. A new connection begins with a head.
         self._messages = 0
         self._in_head = True
         self._in_body = False
-        # The bytes since the last head or the last chunk of a body: those of heads and trailers.
+        # The bytes since the last head, or the last piece of a body: a head's or a trailer's.
         self._overhead = 0
         self._last_pending: tuple[str, int, int] | None = None
-        # The request being answered. When a connection is lost, uvicorn tells only the newest one.
+        # The request being answered. If the connection is lost, uvicorn tells only the newest one.
         self._answering: RequestResponseCycle | None = None
         self._on_disconnect: Callable[[], object] | None = None
         self._is_half_closed = False
@@ -102,7 +102,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _watch(
         self, cycle: RequestResponseCycle, on_disconnect: Callable[[], object] | None
     ) -> None:
-        """Call a function when the client disconnects before it has its answer."""
+        """Call a function if the client disconnects before it has the response."""
         if on_disconnect is not None and cycle.disconnected:
             self.loop.call_soon(on_disconnect)
         self._on_disconnect = on_disconnect
@@ -110,7 +110,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def eof_received(self) -> Any:  # a bool, as asyncio defines it; uvicorn declares None
         """Return True to keep the connection for a response that has not begun.
 
-        A client that has left looks the same as one that only has nothing more to send.
+        A client that has gone looks the same as a client that only has nothing more to send.
         """
         if self._is_half_closed:
             return True
@@ -125,9 +125,10 @@ class BoundedProtocol(HttpToolsProtocol):
         return True
 
     def _probe_client(self, cycle: RequestResponseCycle) -> None:
-        """Send an interim response, which a waiting client ignores and one that has left resets.
+        """Send an interim response, which a waiting client ignores.
 
-        The next write then fails, and the event loop closes the connection.
+        A client that has gone resets the connection. The next write then fails, and the event loop
+        closes the connection.
         """
         if not cycle.response_started and not self.transport.is_closing():
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -281,9 +282,9 @@ class BoundedProtocol(HttpToolsProtocol):
         await sink.done
 
     def _readable(self) -> int:
-        """Return how many bytes to read at most: to an aligned end, and none of the next request.
+        """Return how many bytes to read at most: up to an aligned end, not into the next request.
 
-        The hash takes aligned reads without a copy. A slow client's reads are shorter.
+        The hash takes aligned reads without a copy. Reads from a slow client are shorter.
         """
         if self._length is None:
             return READ_BYTES
@@ -297,7 +298,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self.on_body(piece)
         if self._received == self._length:
-            self.parser = self._new_parser()  # the old one still waits for this body
+            self.parser = self._new_parser()  # the old parser still waits for this body
             self.on_message_complete()
 
     def _new_parser(self) -> httptools.HttpRequestParser:
@@ -316,10 +317,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._timer = self.loop.call_later(self._stall_timeout_s, self.on_timer)
 
     def on_timer(self) -> None:
-        """Close the connection if the client has not moved since the last time.
+        """Close the connection if the client has gone, or has made no progress since the last call.
 
-        Also close it if the client has left. While requests wait for the one before them, nothing
-        is read, so the end of the connection goes unnoticed.
+        While requests wait for an earlier one, nothing is read, so only the timer notices that the
+        client has gone.
         """
         pending = self.pending_client_action()
         has_hung_up = self.flow.read_paused and _has_hung_up(self.transport)

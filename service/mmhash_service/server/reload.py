@@ -17,7 +17,7 @@ RELOADABLE = ("api_key_digests", "tenants", "tag_secrets", "models")
 
 
 def reload(resources: Resources) -> None:
-    """Load the settings, then the models, and keep the old ones where that fails.
+    """Load the settings, then the models. Keep the old ones if that fails.
 
     Run this in a thread: a model takes seconds.
     """

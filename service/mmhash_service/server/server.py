@@ -49,7 +49,7 @@ class Create(Protocol):
     """Creates the application, in the process that runs it."""
 
     def __call__(self, settings: Settings, *, models: Models | None) -> Application:
-        """Create the application; load the models if they are None."""
+        """Create the application. Load the models if they are None."""
 
 
 def serve(settings: Settings, create: Create = create_app, *, binds: bool = False) -> None:
@@ -59,7 +59,7 @@ def serve(settings: Settings, create: Create = create_app, *, binds: bool = Fals
     listens on the port itself in each process, because gRPC accepts no socket.
     """
     logs.configure()
-    # Signals wait until the server has its handlers.
+    # Hold signals back until the server has its handlers.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     check_values(settings)
     # Load the models here, so that an unreadable one fails the start and not each process.
@@ -79,7 +79,7 @@ def serve(settings: Settings, create: Create = create_app, *, binds: bool = Fals
 
 
 def _handle_signals(handler: Callable[[int, FrameType | None], None]) -> None:
-    """Handle the signals from now on, and those that wait."""
+    """Handle the signals from now on, including pending ones."""
     for number in _SIGNALS:
         # nohup ignores SIGHUP, so that the process outlives its terminal.
         if signal.getsignal(number) != signal.SIG_IGN:
@@ -107,10 +107,10 @@ def _run_server(
         log_config=None,
         access_log=False,
         server_header=False,
-        # By then the grace period is over.
+        # The server exits only once it is idle or the grace period is over.
         timeout_graceful_shutdown=1,
     )
-    # Loaded modules stay for good, so full collections skip them: each would block the event loop.
+    # Modules stay loaded for good. Keep them out of full collections, which block the event loop.
     gc.freeze()
     server = Server(
         config, resources.limits, partial(reload, resources), settings.grace_s, supervisor

@@ -27,21 +27,21 @@ RELOAD = b"r"
 _TICK_S = 0.1
 _TICKS_PER_PING = 10  # one ping per second
 
-# After so many unanswered pings a process counts as hung, before and after its first answer: a
-# start takes long on a busy machine, but nothing blocks an event loop for long. Pings are counted,
-# not seconds, because processes that were suspended together (SIGSTOP, a laptop) have not hung.
+# After this many unanswered pings a process has hung. A start may take longer, on a busy machine,
+# but nothing blocks an event loop for long. Count pings, not seconds: processes that were suspended
+# together with the supervisor (SIGSTOP, a closed laptop) have not hung.
 _START_PINGS = 60
 _HANG_PINGS = 10
 
-# After this time a process is healthy again, and its next restart immediate.
+# After this time a process counts as healthy again, and its next restart is immediate.
 _HEALTHY_S = 60.0
 _MAX_DELAY_S = 30.0
 
 # How long a process may take to exit after its grace period.
 _MARGIN_S = 5.0
 
-# Starts a process with its socket, and with the supervisor's ends of all sockets: a fork must close
-# its copies of these, or the streams would not end with the supervisor.
+# Starts a process. The arguments are its socket, and the supervisor's ends of all sockets. A fork
+# must close its copies of the latter, or the streams would not end with the supervisor.
 Launch = Callable[[socket.socket, list[socket.socket]], BaseProcess]
 
 
@@ -88,7 +88,7 @@ def supervise(
 def _stop(slots: list["_Slot"], signals: Sequence[int], grace_s: float) -> None:
     for slot in slots:
         slot.send(STOP)
-    # Count ticks, so that time in which all processes were suspended does not count.
+    # Count ticks: time in which all processes are suspended must not count.
     for _ in range(round((grace_s + _MARGIN_S) / _TICK_S)):
         if not any(slot.runs for slot in slots):
             return
@@ -174,13 +174,13 @@ class _Slot:
         return f"restart in {delay:g} s" if delay else "restart at once"
 
     def ping(self) -> None:
-        """Send a ping, or kill the process if it has not answered too many."""
+        """Send a ping. Kill the process if it has left too many of them unanswered."""
         if not self.runs:
             return
         try:
             self._has_answered |= bool(self._link.recv(64))
             self._unanswered = 0
-        except OSError:  # mostly BlockingIOError, without an answer yet
+        except OSError:  # mostly BlockingIOError: no answer yet
             self._unanswered += 1
         if self._unanswered > (_HANG_PINGS if self._has_answered else _START_PINGS):
             logger.error(
@@ -210,7 +210,7 @@ class _Slot:
 def exit_with_supervisor(link: socket.socket, grace_s: float) -> None:
     """Exit some time after the supervisor, even if the event loop hangs.
 
-    An event loop that runs sees the end of the stream itself, and drains.
+    A running event loop sees the end of the stream itself, and drains.
     """
 
     def watch() -> None:
