@@ -47,7 +47,7 @@ class BlocksAnswer(BaseModel):
     "/blocks", openapi_extra=json_body(BlocksBody, examples.BLOCKS), response_model=BlocksAnswer
 )
 async def blocks(request: Request) -> Response:
-    """Return the key of each block of a prompt. It depends on all blocks before."""
+    """Return the key of each block of a prompt. A key depends on all blocks up to its own."""
     resources = Resources.of(request)
     with resources.limits.admit() as admission:
         text = await read_json(request, resources.settings, admission)

@@ -27,7 +27,7 @@ _BINARY = {"type": "string", "format": "binary"}
 class BodyType(NamedTuple):
     """A Content-Type that `POST /hash` accepts."""
 
-    # Called with the whole Content-Type, and the name of the part, if it is one.
+    # Takes the whole Content-Type, and the part's name, or None for a whole body.
     open: Callable[[RequestContext, str, str | None], Reader]
     schema: dict[str, Any] = _BINARY
     may_be_part: bool = True

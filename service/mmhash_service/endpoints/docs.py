@@ -1,6 +1,6 @@
 """`GET /openapi.json` and `GET /docs`.
 
-Both are generated at the first request, because that would slow down every start.
+Both are generated at the first request. Generating them at the start would slow it down.
 """
 
 import json

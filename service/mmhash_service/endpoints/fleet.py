@@ -76,40 +76,42 @@ class WorkerState(BaseModel):
     url: str
     engine: str | None = Field(description="The engine and release that requests are planned for.")
     lacking: dict[str, str] = Field(
-        description="What is unknown about the worker: the member of the worker setting that would "
-        "say it, and why the server does not."
+        description="What the gateway does not know about the worker: each missing option of "
+        "`--worker`, and why the server does not report its value."
     )
     release: str | None = Field(description="The engine and release that the server reports.")
     names: Literal["unknown", "right", "wrong"] = Field(
-        description="Whether the KV events name blocks as plans for this worker do. With `wrong`, "
-        "no lookup finds anything, and the log says why."
+        description="Whether the KV events name blocks as plans for this worker do. If `wrong`, "
+        "every lookup misses, and the log says why."
     )
     plugin: list[str] | None = Field(
-        description="What mmhash's plugin does in this SGLang: `keys`, `guard`, `features`, and "
-        "`tenants` if it has their secrets. Null without the plugin."
+        description="The features of mmhash's plugin in this SGLang server: `keys`, `guard`, "
+        "`features`, and `tenants` if it has the tenants' secrets. Null without the plugin."
     )
     healthy: bool
     models: list[str] = Field(description="The models listed at /v1/models; empty if unknown.")
     requests: int = Field(description="How many requests of this process the worker is answering.")
-    load: float = Field(description="How many tokens the worker must compute, by estimate.")
+    load: float = Field(description="An estimate of how many tokens the worker must compute.")
     last_how: str | None = Field(
         description="How the worker's last prompt from this process was routed: `planned`, or why "
         "it had no plan."
     )
-    connected: bool = Field(description="True if KV events arrive.")
-    blocks: int = Field(description="How many blocks are cached, by the KV events.")
+    connected: bool = Field(description="True if KV events are connected.")
+    blocks: int = Field(description="How many blocks are cached, according to the KV events.")
     block_size: int = Field(
-        description="How many tokens a block has, by the KV events. 0 before the first event."
+        description="The tokens in a block, according to the KV events. 0 before the first event."
     )
     expected_blocks: int = Field(
         description="How many blocks the worker is computing, until a second after their requests "
         "end. `blocks` does not include them."
     )
     events: int = Field(description="How many KV events have arrived.")
-    gaps: int = Field(description="How many gaps the numbers of event batches had.")
-    replays: int = Field(description="How many replays were requested.")
-    drops: int = Field(description="How often all blocks were dropped because events were lost.")
-    lag_s: float = Field(description="How many seconds after its own time the last event arrived.")
+    gaps: int = Field(description="How many gaps there were between the numbers of event batches.")
+    replays: int = Field(description="How many replays the gateway requested.")
+    drops: int = Field(
+        description="How often the gateway forgot all blocks because events were lost."
+    )
+    lag_s: float = Field(description="How many seconds late the last event arrived.")
 
 
 class WorkersAnswer(BaseModel):
@@ -124,7 +126,7 @@ _OPENAPI = {"parameters": query_parameters(RouteQuery), **json_body(None)}
 
 @router.post("/route", openapi_extra=_OPENAPI, response_model=RouteAnswer)
 async def route(request: Request) -> Response:
-    """Return a request as its worker would get it, and all its workers, the best first."""
+    """Return a request as its worker would get it, and the workers for it, best first."""
     query = parse_query(request.query_params, RouteQuery)
     resources = GatewayResources.of(request)
     with resources.limits.admit() as admission:
@@ -153,7 +155,7 @@ async def workers(request: Request) -> Response:
 
 
 def _state(worker: Worker, stats: WorkerStats | None) -> dict[str, Any]:
-    """Return a worker's state. Without KV events, their counts are 0."""
+    """Return a worker's state. Without KV events, all counts of events are 0."""
     return WorkerState(
         url=worker.url,
         engine=worker.engine and worker.engine.name,

@@ -21,7 +21,7 @@ router = APIRouter()
 
 _NO_QUERY = HashQuery()
 
-# How long it takes to describe an item, or to name it for an engine.
+# About how long it takes to describe an item, or to name it for an engine.
 _NAME_US = 10
 
 # The handler parses query and body itself, so FastAPI does not know them.
@@ -62,7 +62,7 @@ async def hash_body(request: Request) -> Response:
 
 
 def _describe(context: RequestContext, items: list[HashedItem], start: float) -> bytes:
-    """Return the response."""
+    """Return the response as JSON."""
     described = [context.describe(item) for item in items]
     elapsed_ms = round(1000 * (perf_counter() - start), 3)
     return msgspec.json.encode({"items": described, "elapsed_ms": elapsed_ms})

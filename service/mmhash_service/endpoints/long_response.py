@@ -5,8 +5,8 @@ from starlette.types import Receive, Scope, Send
 
 from mmhash_service.limits.capacity import Limits
 
-# Shorter responses do not count: the number of connections limits them. Of a longer response, the
-# transport holds at most two pieces.
+# Shorter responses do not count: the number of connections limits them. The transport holds at most
+# two pieces of a longer response.
 _PIECE = 256 << 10
 
 

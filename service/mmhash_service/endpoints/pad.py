@@ -1,4 +1,4 @@
-"""`POST /pad`: replaces placeholders by an engine's pad values."""
+"""`POST /pad`: replaces placeholders with an engine's pad values."""
 
 from typing import Annotated
 
@@ -38,7 +38,7 @@ class PadAnswer(BaseModel):
 
 @router.post("/pad", openapi_extra=json_body(PadBody, examples.PAD), response_model=PadAnswer)
 async def pad(request: Request) -> Response:
-    """Fill each span of placeholders with the values that the engine's prefix cache has."""
+    """Fill each span of placeholders with the values that the engine's prefix cache uses."""
     resources = Resources.of(request)
     with resources.limits.admit() as admission:
         text = await read_json(request, resources.settings, admission)

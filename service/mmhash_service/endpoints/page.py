@@ -21,7 +21,7 @@ _TYPES = {
 }
 
 _HEADERS = {
-    # Neither the name nor the content of a dropped file can run as a script or leave for elsewhere.
+    # A dropped file's name and content can neither run as a script nor be sent elsewhere.
     "Content-Security-Policy": "; ".join(
         (
             "default-src 'none'",

@@ -123,6 +123,6 @@ def _in_place(request: Request, settings: Settings) -> list[str]:
 )
 async def metrics() -> Response:
     """Return the metrics in the Prometheus text format."""
-    # In a thread, because it reads /proc and a file of each process.
+    # Run this in a thread, because it reads /proc and a file of each process.
     text, content_type = await to_thread.run_sync(exposition)
     return Response(text, media_type=content_type)

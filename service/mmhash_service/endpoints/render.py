@@ -70,22 +70,22 @@ class _Call(NamedTuple):
 
     @property
     def release(self) -> Release:
-        """The release's peculiarities in an answer."""
+        """How the release's answers differ from other releases'."""
         return RELEASES[self.settings.render_version]
 
     @property
     def max_model_len(self) -> int:
-        """The largest number of tokens of a prompt and its output."""
+        """The most tokens that a prompt and its output may have together."""
         return self.settings.models[self.name].max_model_len or self.model.max_model_len
 
     @property
     def model_id(self) -> str:
-        """The engine's own name of the model."""
+        """The engine's own name for the model."""
         source = self.settings.models[self.name]
         return source.model_id or str(source.path)
 
     async def plan(self, document: Document) -> Plan:
-        """Plan a request, with the engine's own names of its images."""
+        """Plan a request, with the names that the engine computes for its images."""
         options = complete(
             # No prompt fills a block of this size, so no block is named, whatever the seed.
             block_size=MAX_TOKENS,
@@ -163,7 +163,7 @@ class _Call(NamedTuple):
 @router.post("/v1/messages/render", openapi_extra=_OPENAPI, response_model=None)
 @router.post("/v1/responses/render", openapi_extra=_OPENAPI, response_model=None)
 async def render(request: Request) -> Response:
-    """Return a prompt's token ids, and the engine's names and places of its images."""
+    """Return a prompt's token ids, and the names and places of its images in the engine."""
     path = request.scope["path"].removesuffix("/render")
     return await _answer(request, path, _Call.render)
 
@@ -210,7 +210,7 @@ def _features(plan: Plan, model_id: str) -> dict[str, Any] | None:
 
 
 def _names(plan: Plan, model_id: str) -> list[str]:
-    """Return vLLM's identifiers of the items. A caller's uuid overrides the file's name."""
+    """Return vLLM's names of the items. A caller's uuid replaces the name by file."""
     request = plan.annotated
     options: Mapping[str, Any] = {
         "model_id": model_id,

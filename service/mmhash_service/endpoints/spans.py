@@ -9,7 +9,7 @@ from mmhash_service.problems.problem import InvalidPart, Problem
 
 
 class Span(RequestModel):
-    """The range of an item's placeholders, without `end`, and the item's key or hash."""
+    """An item's placeholders, from `start` to before `end`, and the item's key or hash."""
 
     start: Natural
     end: Natural
@@ -18,7 +18,7 @@ class Span(RequestModel):
 
 
 def item_spans(spans: list[Span]) -> list[engine.Span]:
-    """Return the spans as the engines' modules take them."""
+    """Return the spans in the form that the engines' modules take."""
     return [_item_span(number, span) for number, span in enumerate(spans)]
 
 

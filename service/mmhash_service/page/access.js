@@ -44,7 +44,7 @@ function build() {
     "form",
     {},
     element("label", { htmlFor: "api-key" }, "This service requires an API key."),
-    element("p", { className: "note" }, "The key stays in this tab until you close it, and is sent only to this service."),
+    element("p", { className: "note" }, "This tab keeps the key until you close it, and sends it only to this service."),
     element("div", { className: "line start" }, input, element("button", {}, "Use key")),
     element("p", { id: "api-key-problem", className: "problem", role: "alert" }),
   );

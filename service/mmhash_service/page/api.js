@@ -39,7 +39,7 @@ export async function metrics() {
   return response.text();
 }
 
-/** Hash an image by its `bytes` or `pixels`; the result has the fields that each engine takes. */
+/** Hash an image by its `bytes` or `pixels`. The result has the fields that each engine takes. */
 export async function hashImage(file, of, engines) {
   const headers = { "Content-Type": file.type || "application/octet-stream" };
   const query = `of=${of}&engines=${engines.join(",")}`;
@@ -71,7 +71,7 @@ async function request(path, options = {}) {
   return response;
 }
 
-/** Return a string with one character for each UTF-8 byte, because headers take no others. */
+/** Return a string with one character for each UTF-8 byte, because headers hold only bytes. */
 function utf8(text) {
   return String.fromCharCode(...new TextEncoder().encode(text));
 }

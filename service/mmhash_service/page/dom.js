@@ -1,6 +1,6 @@
 /** Builds DOM elements from text, never from markup, because a file name may contain anything. */
 
-/** Create an element with properties and children; string children become text. */
+/** Create an element with properties and children. String children become text. */
 export function element(name, properties = {}, ...children) {
   const made = Object.assign(document.createElement(name), properties);
   made.append(...children);
@@ -18,7 +18,7 @@ export function tableRow(names, values, properties = {}) {
   return element("tr", properties, ...cells);
 }
 
-/** Show a status message; screen readers announce it. */
+/** Show a status message, which screen readers announce. */
 export function announce(text) {
   document.getElementById("status").textContent = text;
 }
