@@ -17,7 +17,7 @@ _COMPRESSION_HEADERS = frozenset(name.encode() for name in COMPRESSION_HEADERS)
 # A body has stalled if fewer bytes arrive within `stall_timeout_s`.
 MIN_PROGRESS = 1024
 
-# Where the ASGI scope has the body's length, for the access log.
+# The key of the ASGI scope under which the access log finds the body's length.
 BODY_BYTES = "mmhash.body_bytes"
 
 # An ASGI extension for long bodies: `receive` passes the body to a consumer as it arrives
@@ -44,7 +44,7 @@ async def read_body(
 
     A longer body than `limit` is refused. The memory of a piece is reused once `take` has returned.
     """
-    refuse_compressed(request)  # here, because every body is read here
+    refuse_compressed(request)  # every body is read here, so no caller can forget it
     if (length := declared_length(request) or 0) > limit:
         raise too_large(limit, length)
     timer = StallTimer(stall_timeout_s)

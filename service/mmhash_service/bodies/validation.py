@@ -12,10 +12,10 @@ from pydantic import BaseModel, ValidationError
 from mmhash_service.bodies.types import PATTERNS
 from mmhash_service.problems.problem import InvalidPart, shown
 
-# Nobody reads more errors, and each takes time.
+# Report at most this many errors. Nobody reads more, and each takes time.
 MAX_PARTS = 20
 
-# How much of an unknown name is shown.
+# Show at most this many characters of an unknown name.
 _MAX_NAME = 64
 
 _UNKNOWN = "extra_forbidden"
@@ -36,7 +36,7 @@ _ENGLISH = {
     "String should have": "does not have",
 }
 
-# Names that callers use instead of ours, and that no likeness of spelling reveals.
+# Names that callers use instead of ours, and that are spelled too differently to be recognised.
 _OTHER_NAMES = {"token_ids": "input_ids", "prompt_token_ids": "input_ids"}
 
 
@@ -104,7 +104,7 @@ def unknown_name(name: str, known: Iterable[str], kind: str) -> str:
         return unknown
     if kind == "parameter":
         return f"{unknown}: this call takes only {', '.join(known) or 'a body'}"
-    return f"{unknown}: choose from {', '.join(known)}" if known else f"{unknown}: there is none"
+    return f"{unknown}: choose from {', '.join(known)}" if known else f"{unknown}, nor any other"
 
 
 def _steps(entry: Any, names: frozenset[str]) -> Iterator[str | int]:

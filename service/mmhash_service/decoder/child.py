@@ -25,7 +25,7 @@ _MODULE = "mmhash_service.decoder.process"
 # What Python and its libraries need. The settings in the environment may be secret.
 _VARIABLES = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "TMPDIR")
 
-# How much of an image is copied before other tasks run.
+# Copy this much of an image, then let other tasks run.
 _PIECE = 1 << 20
 
 # This much of a decoder's memory file is reused for the next image, because new pages are slow.

@@ -67,7 +67,7 @@ def _refused(problem: str, error: BaseException) -> Refused:
 
 
 def _check_frames(image: Image.Image, nbytes: int, max_pixels: int, grow: Grow) -> int:
-    """Return the number of frames; raise an error if they are too many or too large.
+    """Return the number of frames. Raise an error if they are too many or too large.
 
     All frames are visited before any is decoded, because a later frame of a GIF can enlarge the
     canvas for good. To visit a frame, Pillow may decode the previous frame.
@@ -133,7 +133,7 @@ def _orientation(image: Image.Image, frames: int, body: bytes) -> int:
 
 
 def _bands(frame: Image.Image) -> Iterator[bytes]:
-    """Yield the pixels in bands of whole rows, which joined equal `tobytes`."""
+    """Yield the pixels in bands of whole rows. Joined, the bands equal `tobytes`."""
     frame.load()
     width, height = frame.size
     if width * height <= _BAND_PIXELS:

@@ -68,7 +68,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
         "costly-media",
     ]
     reason: Annotated[str, msgspec.Meta(max_length=200)]
-    # For the caller. This is always a text of ours, never a decoder's.
+    # The reason for the caller. This is always our own text, never a decoding library's.
     shown: Annotated[str, msgspec.Meta(max_length=200)] | None = None
 
 

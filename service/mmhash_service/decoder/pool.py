@@ -71,7 +71,7 @@ class DecoderPool:
         return decoder_count(self._settings) + 1
 
     def open(self) -> None:
-        """Start the processes; each runs jobs as soon as it is ready."""
+        """Start the processes. Each runs jobs as soon as it is ready."""
         self._loop = asyncio.get_running_loop()
         self._queue = JobQueue()
         self._started = [asyncio.Event() for _ in range(self.size)]
@@ -89,7 +89,7 @@ class DecoderPool:
         self._slots = []
 
     async def is_ready(self) -> bool:
-        """Wait for all processes to start; return False after a time-out."""
+        """Wait for all processes to start. Return False after a time-out."""
         self._open_here()
         try:
             async with asyncio.timeout(_READY_TIMEOUT_S):
@@ -112,7 +112,7 @@ class DecoderPool:
         with tracing.span("decode"):
             answer = await self._submit(body, job, cost_s)
             if isinstance(answer, Deferred):
-                # It waits for a slot without a maximum cost.
+                # The image waits for a slot without a maximum cost.
                 cost_s = max(answer.cost_s, 2 * costs.SHORT_S)
                 answer = await self._submit(body, job, cost_s)
             return answer
@@ -187,7 +187,7 @@ class DecoderPool:
                 answer.remove_done_callback(give_up)
 
     async def _serve(self, process: DecoderProcess, queued: QueuedJob) -> bool:
-        """Run one job; return False if the process must be replaced."""
+        """Run one job. Return False if the process must be replaced."""
         if queued.answer.done():  # no request waits for it any more
             return True
         problem = "decoder-failed"

@@ -72,7 +72,7 @@ def is_public(address: Address) -> bool:
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 
-# How many addresses of a host are tried.
+# Try at most this many addresses of a host.
 _MAX_ADDRESSES = 4
 
 
@@ -98,7 +98,7 @@ class CheckedBackend(httpcore.AnyIOBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Connect to the first reachable address; raise Refused if any address is not allowed."""
+        """Connect to the first reachable address. Raise Refused if any address is not allowed."""
         try:
             addresses = await self._resolve(host, port)
         except OSError as error:

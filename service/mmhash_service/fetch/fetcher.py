@@ -57,7 +57,7 @@ class Fetcher:
         )
 
     def allowed(self, text: str) -> httpx.URL:
-        """Return the parsed URL; raise a Problem if the URL is invalid or not allowed."""
+        """Return the parsed URL. Raise a Problem if the URL is invalid or not allowed."""
         return self._hosts.allowed(text)
 
     @asynccontextmanager
@@ -122,5 +122,5 @@ class Fetcher:
 
 @cache
 def _public_trust() -> ssl.SSLContext:
-    """Load the certificate authorities, which is slow, once."""
+    """Load the certificate authorities. This is slow, so load them once."""
     return httpcore.default_ssl_context()

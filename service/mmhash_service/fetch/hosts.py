@@ -12,7 +12,7 @@ import httpx
 
 from mmhash_service.problems.problem import Problem
 
-# In UTF-8 bytes. URLs of media are shorter, and parsing longer ones would block the event loop.
+# The longest URL in UTF-8 bytes. URLs of media are shorter, and parsing longer ones takes long.
 MAX_URL = 4096
 
 _PORTS = {"http": 80, "https": 443}

@@ -12,7 +12,7 @@ from mmhash_service.problems.problem import Problem
 
 
 class Refused(Exception):  # noqa: N818  (named after its problem)
-    """The address of the host is not allowed, or it redirects."""
+    """The host's address is not allowed, or the host redirects."""
 
 
 class Failed(Exception):  # noqa: N818  (as above)
@@ -71,7 +71,7 @@ class Remote:
             raise Problem("body-too-large", reason="the content of the URL is too long")
         # The number of bytes read.
         self.count = 0
-        # Revalidates the content later; None if the memo must not keep it.
+        # The ETag to revalidate the content with, or None if the memo must not keep it.
         self.etag = etag_of(headers)
 
     async def read(self, take: Callable[[bytes], None]) -> None:
@@ -115,7 +115,7 @@ def etag_of(headers: httpx.Headers) -> str | None:
         part.partition("=")[0].strip().lower()
         for part in headers.get("cache-control", "").split(",")
     }
-    # All our requests have the same headers, so of Vary only * matters.
+    # All our requests have the same headers, so only `*` in Vary matters.
     varies = any(name.strip() == "*" for name in headers.get("vary", "").split(","))
     etag: str = headers.get("etag", "")
     is_kept = not (directives & _NO_STORE or varies) and _STRONG_ETAG.fullmatch(etag)

@@ -79,7 +79,7 @@ _FEATURES = {
     "blocks": "computes the block keys",
     "pad": "computes the pad values",
 }
-"""What only some engines support, by the attribute of `Engine` that others lack."""
+"""Features that only some engines have, by the attribute of `Engine` that the others lack."""
 
 
 def require(engine: Engine, feature: Literal["annotate", "blocks", "pad"]) -> Any:

@@ -70,7 +70,7 @@ def header_length(start: bytearray) -> int | None:
 
 
 def parse_header(header: bytearray) -> tuple[str, tuple[int, ...]]:
-    """Return dtype and shape; refuse arrays whose bytes are not in the order that keys need."""
+    """Return dtype and shape. Refuse arrays whose bytes are not in the order that keys need."""
     _, parse = _VERSIONS[bytes(header[6:8])]
     try:
         shape, is_fortran, dtype = parse(BytesIO(header[8:]), max_header_size=_MAX_HEADER)

@@ -171,7 +171,7 @@ def _parse_entries(header: bytes) -> list[tuple[tuple[int, int], Tensor]]:
         entries = [_ENTRY.decode(text) for text in texts.values()]
     except PARSE_ERRORS as error:
         raise _damaged("a tensor in the header lacks dtype, shape or data_offsets") from error
-    # The parser skips unknown fields, and all but the last of equal names. Their strings remain.
+    # The parser skips unknown fields, and all but the last of equal names. The text still has them.
     if count_strings(header) != strings + _STRINGS_OF_ENTRY * len(entries):
         raise _damaged("the header has two tensors of one name, or an unknown field")
     return [

@@ -20,7 +20,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Target(Protocol[T_co]):
-    """What content is read into."""
+    """What a URL's content is read into."""
 
     digest: Digest
     """The digest by which the memo finds the content; `finish` sets it."""

@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# How long a request waits for a lookup.
+# A request waits this many seconds for a lookup.
 TIMEOUT_S = 0.05
 
 # More lookups at once would time out because of this process, not because of the store. More

@@ -108,7 +108,7 @@ def pixels_entry(
 
 
 def expansion_entry(processor: bytes, question: Question) -> Entry[bytes]:
-    """Return the entry of a processor's answer; `processor` identifies all of its files."""
+    """Return the entry of a processor's answer. `processor` identifies all of its files."""
     return Entry("expansion", bytes, processor, msgspec.msgpack.encode(question))
 
 

@@ -75,7 +75,7 @@ class Memo:
         encoded: Digest,
         decode: Compute[Pixels],
     ) -> tuple[Pixels, CacheStatus]:
-        """Return an image's pixels by the digest of its file; decode the image on a miss."""
+        """Return an image's pixels by the digest of its file. Decode the image on a miss."""
         entry = entries.pixels_entry(space, algorithm, self._max_pixels, encoded)
         return await self._once(entry, decode)
 
