@@ -1,7 +1,7 @@
-"""Long bodies: the service next to a handler on stock uvicorn that only counts the bytes.
+"""Compares the service, on long bodies, with a handler on stock uvicorn that only counts bytes.
 
-Both receive the same load in turns, each pair of rounds gives one ratio, and the rows have the
-medians. The last rows are the limit: a loop that receives bodies and does nothing else.
+The two receive the same load in turns. Each pair of rounds gives a ratio, and a row has the median
+ratio. The last rows show the limit: a loop that receives bodies and does nothing else.
 """
 
 import tempfile
@@ -22,20 +22,20 @@ SECONDS = 1.5
 
 
 class Target(NamedTuple):
-    """A server, and the path and framing of what is sent to it."""
+    """A server, and the path and framing of the bodies that it gets."""
 
     address: Address
     path: str
     chunked: bool = False
 
     def rate(self, connections: int) -> float:
-        """Return how many GB a second are answered."""
+        """Return how many GB the server receives and answers in a second."""
         done = load(self.address, self.path, NBYTES, connections, SECONDS, chunked=self.chunked)
         return float(done["requests"] * NBYTES / done["seconds"] / 1e9)
 
 
 def rows() -> list[Row]:
-    """Measure all rows; a server of its own for memory and latency."""
+    """Measure all rows. Memory and latency are measured on a server of their own."""
     with servers() as (ours, stock, bare):
         hash_ = Target(ours.port, "/hash")
         count = Target(stock.port, "/count")
@@ -85,7 +85,7 @@ def cpu_of_128(ours: Server, stock: Server, bare: Server) -> list[Row]:
 
 
 def cpu_per_gb(server: Server, path: str) -> float:
-    """Return the server's seconds of CPU for a GB of bodies, the median of all rounds."""
+    """Return the median CPU seconds that the server takes for a GB of bodies."""
     costs = []
     for _ in range(PAIRS):
         before = server.cpu_s()

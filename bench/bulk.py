@@ -1,7 +1,7 @@
-"""`mmhash bulk` against bare reads of the same files and against the blake3 package.
+"""Compares `mmhash bulk` with bare reads of the same files, and with the blake3 package.
 
-Whole commands are measured, from start to end. The peers are scripts of a few lines, in the same
-number of processes: they list the folder and read its files, or hash them as b3sum does.
+Each time is a whole command's, from start to end. The peers are scripts of a few lines in the same
+number of processes. They list the folder and read its files, or hash them as b3sum does.
 """
 
 import os
@@ -38,7 +38,7 @@ HASH = SCRIPT.format("blake3(max_threads=blake3.AUTO).update_mmap(path).digest()
 
 
 def rows(scratch: Path) -> list[Row]:
-    """Measure small files, large files and both, cached and not, and a run that is killed."""
+    """Measure small and large files, with the page cache and without it, and a killed run."""
     everything = scratch / "all"
     small, large = everything / "small", everything / "large"
     for number in range(SMALL):
@@ -80,7 +80,7 @@ def compared(what: str, folder: Path, nbytes: int, scratch: Path) -> list[Row]:
 
 
 def medians(calls: dict[str, Callable[[], float]], folder: Path, *, cold: bool) -> dict[str, float]:
-    """Return the median seconds of each call; the calls take turns in random order."""
+    """Return the median seconds of each call. The calls take turns in random order."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(ROUNDS + 1):
         for name in random.sample(list(calls), len(calls)):
@@ -116,7 +116,7 @@ def script(program: str, folder: Path) -> list[list[str]]:
 
 
 def together(commands: Sequence[Sequence[str]]) -> float:
-    """Run the commands at once; return the seconds until all have ended."""
+    """Run the commands at the same time. Return the seconds until all have ended."""
     start = time.perf_counter()
     running = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in commands]
     if any(process.wait() for process in running):
@@ -125,7 +125,7 @@ def together(commands: Sequence[Sequence[str]]) -> float:
 
 
 def killed(folder: Path, scratch: Path) -> Row:
-    """Kill runs on the small files at random; check that the resumed run has the same result."""
+    """Kill runs on the small files at random. Check that a resumed run has the same result."""
     whole, out = scratch / "whole", scratch / "keys"
     seconds = together([bulk(folder, whole)])
     command = bulk(folder, out)

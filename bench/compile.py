@@ -1,6 +1,7 @@
-"""Time that fusing the hash into the code of the features saves, and the cost of the passes.
+"""Measures the time saved by fusing the hash into the code that computes the features.
 
-`python -m bench.compile [--device cpu|cuda]`; by default on every device of this machine.
+It also measures what the passes cost. `python -m bench.compile [--device cpu|cuda]` runs on one
+device, or by default on every device of this machine.
 """
 
 import argparse
@@ -45,14 +46,14 @@ class Normalize(nn.Module):
 
 
 def contenders(algorithm: str, pixels: Tensor) -> dict[str, Call]:
-    """Return the model compiled by Inductor with the passes and without; check their results."""
+    """Compile the model by Inductor with and without the passes, and compare the results."""
     model = Normalize(algorithm).to(pixels.device)
     backend = Backend()
     fused = torch.compile(model, backend=backend)
     plain = torch.compile(model)
     for actual, expected in zip(fused(pixels), model(pixels), strict=True):
         if not torch.equal(actual, expected):
-            raise AssertionError("the fused call returns something else")
+            raise AssertionError("the fused call returns another result")
     print(backend.manager.last_report())
     return {"fused": lambda: fused(pixels), "plain": lambda: plain(pixels)}
 
@@ -99,7 +100,7 @@ def overhead(then: str) -> Row:
 
 
 def on_cuda() -> list[Row]:
-    """Measure 256 MiB of pixels on the device, with the roofline; print the kernels."""
+    """Measure 256 MiB of pixels on the device, with the roofline. Print the kernels."""
     pixels = noise(256, "cuda")
     bandwidth = _bandwidth()
     # Fused code reads the pixels and writes the features; separate code reads the features again.
@@ -135,7 +136,7 @@ def _bandwidth() -> float:
 
 
 def _device_seconds(call: Call, loops: int = 5) -> float:
-    """Return the median of queued calls; writes before them last until all calls are queued."""
+    """Return the median time of queued calls. Earlier writes keep the device busy meanwhile."""
     event: Any = torch.cuda.Event  # torch has no types for it
     before = torch.empty(2048 * MIB, dtype=torch.uint8, device="cuda")
     times: list[float] = []
@@ -171,11 +172,11 @@ def _print_kernels(call: Call) -> None:
 
 
 def main() -> None:
-    """Measure on one device or on all; print and write the results."""
+    """Measure on one device or on all. Print and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"))
     device = parser.parse_args().device
-    torch.compiler.config.force_disable_caches = True  # torch warns of it at each compilation
+    torch.compiler.config.force_disable_caches = True  # otherwise torch warns at each compilation
     warnings.filterwarnings("ignore", ".*force disabled.*")
     if device != "cuda":
         report("compile", on_cpu())

@@ -1,4 +1,4 @@
-"""The library on the CPU, against the packages that it uses and against sha256."""
+"""Compares the library on the CPU with the packages that it uses, and with sha256."""
 
 import hashlib
 import random
@@ -25,7 +25,7 @@ NOISE = np.random.default_rng(0).integers(0, 256, 512 * MIB, dtype=np.uint8)
 
 
 def rows() -> list[Row]:
-    """Measure every figure that the docs quote of the CPU."""
+    """Measure every figure for the CPU that the docs quote."""
     return [
         *throughput(20, rounds=31, loops=5),
         *throughput(512, rounds=5, loops=1),
@@ -38,7 +38,7 @@ def rows() -> list[Row]:
 
 
 def throughput(mib: int, *, rounds: int, loops: int) -> list[Row]:
-    """A large buffer, compared with the package on the same threads and with SGLang's sha256."""
+    """Compare a large buffer with the package on as many threads, and with SGLang's sha256."""
     data = NOISE[: mib * MIB].data
     sha256 = lambda: hashlib.sha256(data).digest()  # noqa: E731
     xxh3 = lambda: xxh3_128_digest(data)  # noqa: E731
@@ -84,7 +84,7 @@ def throughput(mib: int, *, rounds: int, loops: int) -> list[Row]:
 
 
 def overhead() -> list[Row]:
-    """The cost of 1 KiB, of which most is the cost of the call."""
+    """Measure 1 KiB, where the call itself is most of the cost."""
     data = NOISE[:1024].tobytes()
     array, tensor = NOISE[:1024].view(np.float32), torch.zeros(16, 32, dtype=torch.bfloat16)
     package, digest, of_array, of_tensor = (
@@ -106,7 +106,7 @@ def overhead() -> list[Row]:
 
 
 def keys_of_1_kib() -> list[Row]:
-    """Keys of 1 KiB, compared with the two calls of the package that each needs."""
+    """Compare a key of 1 KiB with the two calls of the package that it needs."""
     array, frame = NOISE[:1024].view(np.float32), bytes(137)
     data = array.tobytes()
     tensor = torch.from_numpy(array.copy())
@@ -128,7 +128,7 @@ def keys_of_1_kib() -> list[Row]:
 
 
 def list_of_4_kib(count: int = 100_000) -> list[Row]:
-    """Keys of a long list of short items, compared with the package's calls in a loop."""
+    """Compare the keys of a long list of short items with a loop of the package's calls."""
     rows_of_noise = NOISE[: count * 4096].reshape(count, 4096)
     items: dict[str, list[Any]] = {
         "bytes": [row.tobytes() for row in rows_of_noise],
@@ -152,7 +152,7 @@ def list_of_4_kib(count: int = 100_000) -> list[Row]:
 
 
 def least(*calls: Call, rounds: int, loops: int = 1) -> list[float]:
-    """Return the least CPU seconds of each call, on a thread that other processes may interrupt."""
+    """Return the least CPU seconds of each call. Other processes may interrupt the thread."""
     seconds = [float("inf")] * len(calls)
     for call in calls:
         call()
@@ -166,7 +166,7 @@ def least(*calls: Call, rounds: int, loops: int = 1) -> list[float]:
 
 
 def memory() -> list[Row]:
-    """The memory that hashing 256 MiB adds to the peak of the process."""
+    """Measure how much hashing 256 MiB adds to the process's peak memory."""
     tensor = torch.from_numpy(NOISE)[: 256 * MIB].view(torch.bfloat16)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     mmhash.key(tensor)
@@ -176,7 +176,7 @@ def memory() -> list[Row]:
 
 
 def imports() -> list[Row]:
-    """The first import, each time in a new process."""
+    """Time the first import, each time in a new process."""
     program = "import time; start = time.perf_counter(); {}; print(time.perf_counter() - start)"
 
     def milliseconds(statement: str) -> float:

@@ -1,6 +1,6 @@
-"""Cost of decoding in separate processes, and latency of other requests during image bombs.
+"""Measures what decoding in separate processes costs, and how image bombs delay other requests.
 
-The load is from the same machine.
+The load comes from the same machine.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _JSON = json.dumps(
 
 
 def bomb(number: int) -> bytes:
-    """Return a progressive JPEG of thousands of scans, which uses up its decoder's time."""
+    """Return a progressive JPEG of thousands of scans, which uses up its decoder's time limit."""
     body = BytesIO()
     Image.new("L", (4000, 1000 + 8 * number), 100).save(body, "JPEG", progressive=True)
     whole = body.getvalue()
@@ -50,7 +50,7 @@ class Client:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
     def send(self, method: str, path: str, body: bytes | None, kind: str) -> int:
-        """Send a request; return the status of the response."""
+        """Send a request. Return the status of the response."""
         self._connection.request(method, path, body, {"Content-Type": kind})
         response = self._connection.getresponse()
         response.read()
@@ -81,7 +81,7 @@ def p99(times: list[float]) -> float:
 
 
 def latency() -> list[Row]:
-    """Other requests while eight bombs are always in flight, compared with the same without."""
+    """Time other requests while eight bombs are in flight, and while there are none."""
     with serving() as server:
         calm = milliseconds(server.port)
         stop = Event()
@@ -112,7 +112,7 @@ def latency() -> list[Row]:
 
 
 def in_a_thread(body: bytes) -> Pixels:
-    """Decode in the service's own process, as the service did before it had decoders."""
+    """Decode in the service's own process, without a decoder process."""
     with Image.open(BytesIO(body), formats=FORMATS) as image:
         frames, pixels, extra = read_image(image, max_pixels=1 << 27)
         orientation = read_orientation(image)
@@ -121,7 +121,7 @@ def in_a_thread(body: bytes) -> Pixels:
 
 
 def photo() -> bytes:
-    """Return a JPEG of 1280x720 pixels, of the size of a photo's."""
+    """Return a JPEG of 1280x720 pixels that has about as many bytes as a photo."""
     body = BytesIO()
     noise = Image.effect_noise((1280, 720), 24)
     gradient = Image.linear_gradient("L").resize((1280, 720))
@@ -132,7 +132,7 @@ def photo() -> bytes:
 
 
 def cache_miss() -> list[Row]:
-    """Images, one after another, decoded by a process and by a thread in turns."""
+    """Decode images one after another, in a process and in a thread in turns."""
 
     async def main() -> tuple[list[float], list[float]]:
         settings = Settings()

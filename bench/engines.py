@@ -1,4 +1,4 @@
-"""Keys in the engines' own forms, against bare loops of the hashes that they use."""
+"""Compares keys in the engines' own forms with bare loops of the hashes that engines use."""
 
 import hashlib
 import random
@@ -58,7 +58,7 @@ def rows() -> list[Row]:
 
 
 def bare_loop(data: bytes) -> list[str]:
-    """Chain sha256 hashes: the least work that gives the same keys."""
+    """Chain sha256 hashes, which is the least work that gives the same keys."""
     digest, keys = b"", []
     for start in range(0, len(data), 4 * PAGE):
         digest = hashlib.sha256(digest + data[start : start + 4 * PAGE]).digest()

@@ -1,9 +1,9 @@
-"""What the gateway adds to a streamed request, and its CPU time, next to a plain proxy of httpx.
+"""Measures the delay that the gateway adds to a streamed request, next to a plain httpx proxy.
 
-A local upstream streams a few events without a pause. A client of raw sockets measures the time to
-the first byte and to the end: straight, through the gateway, and through the plain proxy. The three
-take turns, so that each meets the same machine. Then the CPU time of planned requests is measured:
-a text, and images that the gateway has seen before.
+A local upstream streams a few events without a pause. A client on raw sockets measures the time to
+the first byte and to the end: directly, through the gateway, and through the plain proxy. The three
+take turns, so a busy moment of the machine affects them all. Then the CPU time of planned requests
+is measured: for a text, and for images that the gateway has seen before.
 """
 
 import base64
@@ -139,7 +139,7 @@ def rows() -> list[Row]:
 
 
 def row(what: str, times: list[list[Times]], name: str, target: str) -> Row:
-    """Return the medians of what the gateway and the plain proxy add to a request."""
+    """Return the median delays that the gateway and the plain proxy add to a request."""
     straight, gateway, plain = (
         statistics.median(getattr(one[number], name) for one in times) * 1e3 for number in range(3)
     )

@@ -1,10 +1,11 @@
-"""The time of a routing decision: plan, match and score, at a fixed rate of requests.
+"""Measures the time of a routing decision (plan, match and score) at a fixed rate of requests.
 
 python -m bench.gateway_decisions [RATE]
 
 A gateway on one core, with a model's files and an index of some workers, answers `POST /route`. The
-client sends requests at fixed times, so that a slow answer delays no other one. The figures are the
-gateway's own (mmhash_gateway_decision_seconds), the client's, and the time on the core.
+client sends requests at fixed times, so a slow response delays no other request. The figures come
+from the gateway's metric mmhash_gateway_decision_seconds, from the client, and from the core's CPU
+time.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ from tests.support.kv_publisher import Publisher, stored
 
 RATE = int(sys.argv[1]) if sys.argv[1:] else 200
 SECONDS = 20
-WARM_UP_S = 2  # in its first second the gateway's decoder processes start, on the same core
+WARM_UP_S = 2  # in the first second, decoder processes start on the gateway's core
 WORKERS = 8
 ENGINE = "vllm@0.32.0"
 
@@ -57,7 +58,7 @@ def _content(number: int) -> list[dict[str, Any]]:
 
 
 class _Connection(asyncio.Protocol):
-    """A connection for one request at a time: 0.5 ms of a core for each, and 2 with httpx."""
+    """A connection for one request at a time, which takes far less CPU time than httpx."""
 
     def __init__(self, idle: list["_Connection"]) -> None:
         self._idle = idle
@@ -70,7 +71,7 @@ class _Connection(asyncio.Protocol):
         self._transport = transport
 
     def connection_lost(self, _exc: Exception | None, /) -> None:
-        if self in self._idle:  # the server closes those that are idle for 5 s
+        if self in self._idle:  # the server closes idle connections after 5 s
             self._idle.remove(self)
 
     def data_received(self, data: bytes) -> None:
@@ -92,7 +93,7 @@ class _Connection(asyncio.Protocol):
 
 
 async def measure(port: int, bodies: list[bytes]) -> list[float]:
-    """Send requests at fixed times; return the seconds of each."""
+    """Send requests at fixed times. Return the seconds of each."""
     times: list[float] = []
     idle: list[_Connection] = []
     loop = asyncio.get_running_loop()
@@ -109,7 +110,7 @@ async def measure(port: int, bodies: list[bytes]) -> list[float]:
         times.append(time.perf_counter() - start)
         return answer
 
-    for body in bodies:  # compiles the template, and fills the memo
+    for body in bodies:  # compile the template, and fill the memo
         assert json.loads(await ask(body))["plan"] is not None
     for seconds in (WARM_UP_S, SECONDS):
         times.clear()
@@ -122,7 +123,7 @@ async def measure(port: int, bodies: list[bytes]) -> list[float]:
 
 
 def share_below(port: int, seconds: str) -> float:
-    """Return the part of all decisions that took no longer."""
+    """Return the share of decisions that took at most this long."""
     text = httpx.get(f"http://127.0.0.1:{port}/metrics").text
     name = "mmhash_gateway_decision_seconds"
     below = re.search(rf'^{name}_bucket{{le="{seconds}"}} (\S+)$', text, re.MULTILINE)
@@ -152,7 +153,7 @@ def rows() -> list[Row]:
         ]
         named = [text for worker in workers for text in ("--worker", worker)]
         settings = ["--set", f"models={json.dumps({'tiny': str(folder)})}"]
-        os.sched_setaffinity(0, core)  # of the gateway with all its threads and decoders
+        os.sched_setaffinity(0, core)  # the gateway inherits this, with its threads and decoders
         gateway = stack.enter_context(
             run_module("mmhash", "gateway", "--port", "0", *named, *settings)
         )

@@ -68,7 +68,7 @@ def points(sglang: SGLang) -> list[Point]:
 
 
 def _alone(flat: torch.Tensor) -> list[Point]:
-    """Measure calls with nothing between them, so that their code stays in the host's caches."""
+    """Measure calls with nothing between them: their code stays in the host's caches."""
     bundle = flat[: 64 * ITEM // 4].view(torch.bfloat16).reshape(64, -1)
     batch = list(bundle.unbind())
     cases: list[tuple[str, int, int, Call]] = [
@@ -84,7 +84,7 @@ def _alone(flat: torch.Tensor) -> list[Point]:
 
 
 def _several_gpus(flat: torch.Tensor) -> list[Point]:
-    """Measure a list on one GPU, and as many items on each of two in one call."""
+    """Measure a list on one GPU, and a list with as many items on each of two GPUs."""
     if torch.cuda.device_count() < 2:
         return []
     measured = []
@@ -155,7 +155,7 @@ def _call_seconds(calls: dict[str, Call]) -> dict[str, float]:
 def _device_seconds(turns: list[dict[str, Call]]) -> dict[str, float]:
     """Time queued launches between two events, each on data that is not in the L2 cache.
 
-    A write before them lasts until all are queued.
+    A write before them keeps the device busy until all launches are queued.
     """
     event: Any = torch.cuda.Event  # torch has no types for it
     before = torch.empty(2048 * MIB, dtype=torch.uint8, device="cuda")
@@ -234,7 +234,7 @@ def _what(measure: str) -> str:
 
 
 def main() -> None:
-    """Measure everything; print the figures with targets; write every point."""
+    """Measure everything. Print the figures with targets, and write every point."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sglang", type=Path, help="the wheel of SGLang")
     measured = points(sglang_gpu_hash(parser.parse_args().sglang))

@@ -1,6 +1,6 @@
-"""Time that the guard adds to a request, and the event loop's longest wait meanwhile.
+"""Measures the time that the guard adds to a request, and the event loop's longest wait.
 
-The same app with the guard and without it, in one process and without a network.
+The same app runs with the guard and without it, in one process and without a network.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ TICK = 0.001
 
 
 async def engine(_scope: Scope, receive: Receive, send: Send) -> None:
-    """Read the body and send an empty response, the least that any engine does."""
+    """Read the body and send an empty response, which is the least that an engine does."""
     while (await receive()).get("more_body"):
         pass
     await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -93,7 +93,7 @@ def request_to(app: ASGIApp, pieces: list[bytes]) -> Any:
 
 
 def run_without_loop(app: ASGIApp, pieces: list[bytes]) -> None:
-    """Run a request that never waits, without an event loop: the loop would take longer."""
+    """Run a request without an event loop, which would take longer than the request itself."""
     try:
         request_to(app, pieces).send(None)
     except StopIteration:

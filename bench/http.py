@@ -1,6 +1,6 @@
-"""Throughput of the service against plain handlers of the same server, and latency under load.
+"""Compares the service's throughput with plain handlers on the same server, and times `/health`.
 
-The load is from the same machine, by processes of their own. `--plot` draws the last results.
+The load comes from other processes of the same machine. `--plot` draws the last results.
 """
 
 import csv
@@ -29,7 +29,7 @@ Measurement = Callable[[], float]
 
 
 def rows() -> list[Row]:
-    """Measure every figure that the docs quote of the service."""
+    """Measure every figure for the service that the docs quote."""
     with serving() as server:
         one = [
             *throughput(server, 1, ">= 0.85"),
@@ -42,19 +42,19 @@ def rows() -> list[Row]:
 
 
 def long_bodies(server: Server, path: str, connections: int) -> float:
-    """Return how many GB a second are answered, in bodies of 20 MiB."""
+    """Return how many GB of 20 MiB bodies the server receives in a second."""
     figures = load(server.port, path, 20 * MIB, connections, 1.5)
     return float(figures["requests"] * 20 * MIB / figures["seconds"] / 1e9)
 
 
 def short_bodies(server: Server, path: str) -> float:
-    """Return how many bodies of 1 KiB are answered a second."""
+    """Return how many 1 KiB bodies the server answers in a second."""
     figures = load(server.port, path, 1024, 32, 1.5)
     return float(figures["requests"] / figures["seconds"])
 
 
 def throughput(server: Server, connections: int, target: str) -> list[Row]:
-    """20 MiB bodies, compared with an endpoint that reads and counts them."""
+    """Compare 20 MiB bodies with an endpoint that only reads and counts them."""
     calls = {
         path: partial(long_bodies, server, path, connections)
         for path in ("/hash", "/count", "/whole")
@@ -68,7 +68,7 @@ def throughput(server: Server, connections: int, target: str) -> list[Row]:
 
 
 def with_128_in_flight(server: Server) -> list[Row]:
-    """Memory of the process, and latency of others, while 128 bodies of 20 MiB are sent."""
+    """Measure memory and the latency of other requests while 128 bodies of 20 MiB are sent."""
     ours = p99_under_load(server, "/hash")
     peak = server.peak_mib()
     with serving() as other:
@@ -92,7 +92,7 @@ def p99_under_load(server: Server, path: str) -> float:
 
 
 def small(server: Server) -> list[Row]:
-    """1 KiB bodies, compared with a handler of the same server that does nothing."""
+    """Compare 1 KiB bodies with a handler of the same server that does nothing."""
     calls = {path: partial(short_bodies, server, path) for path in ("/hash", "/empty")}
     ours, empty = medians_of(calls, 7)
     return [
@@ -101,7 +101,7 @@ def small(server: Server) -> list[Row]:
 
 
 def in_place() -> list[Row]:
-    """A tensor of 20 MiB by handle, compared with its bytes: one client, sequential requests."""
+    """Compare a 20 MiB tensor by handle with its bytes, sending one request at a time."""
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder, "socket"))
         with run_module("mmhash", "serve", "--uds", path):
@@ -149,7 +149,7 @@ def _in_place(connection: http.client.HTTPConnection) -> list[Row]:
 
 
 def processes() -> list[Row]:
-    """Two processes, compared with one."""
+    """Compare two processes with one."""
     figures: dict[int, dict[str, float]] = {}
     for count in (1, 2):
         with serving(count) as server:

@@ -1,8 +1,8 @@
-"""The KV index: matches, events, memory; next to a dict of sets and to Redis.
+"""Compares the KV index with a dict of sets and with Redis: matches, events and memory.
 
-A million blocks of 32 workers. `python -m bench.kvindex`; the rows on Redis need redis-server.
-Figures are the fastest of many rounds, in CPU time unless they wait for another process: other
-processes of a shared machine then count for little.
+The index has a million blocks of 32 workers. Run `python -m bench.kvindex`; the rows about Redis
+need redis-server. A figure is the fastest of many rounds, in CPU time unless it includes a wait for
+another process. So other processes of a shared machine hardly affect it.
 """
 
 import os
@@ -39,7 +39,7 @@ Call = Callable[[], object]
 def fastest(
     *calls: Call, rounds: int, clock: Callable[[], float] = time.process_time
 ) -> list[float]:
-    """Return the fewest seconds of each call; the calls take turns."""
+    """Return the fewest seconds of each call. The calls take turns."""
     taken: list[list[float]] = [[] for _ in calls]
     for _ in range(rounds):
         for call, times in zip(calls, taken, strict=True):
@@ -50,7 +50,7 @@ def fastest(
 
 
 class SetsTable:
-    """The peer: for each block the set of its workers."""
+    """The peer: a dict that maps each block to the set of its workers."""
 
     def __init__(self) -> None:
         self.holders: dict[int, set[int]] = {}
@@ -88,7 +88,7 @@ def fill(store: Callable[[int, list[int]], object]) -> None:
 
 
 def prompts() -> Iterator[tuple[str, list[list[int]]]]:
-    """Yield prompts, as the blocks that each worker has of one."""
+    """Yield a name, and for each worker the blocks of a prompt that it holds."""
     shared, staircase = ids_of(PROMPT, 1), ids_of(PROMPT, 2)
     yield "all workers have all", [shared] * WORKERS
     part = PROMPT // WORKERS
@@ -145,14 +145,14 @@ def batch(count: int, blocks: int, seed: int = 0) -> bytes:
         }
         for _ in range(count)
     ]
-    for event in events[::2]:  # as many events that remove
+    for event in events[::2]:  # and as many that remove
         keys = ("type", "block_hashes", "medium", "group_idx")
         events.append({key: event[key] for key in keys} | {"type": "BlockRemoved"})
     return msgspec.msgpack.encode([time.time(), events[-count:], 0])
 
 
 def apply(table: BlockTable, payloads: Sequence[bytes]) -> None:
-    """Apply batches of events of the first holder."""
+    """Apply batches of the first holder's events."""
     for payload in payloads:
         for event in parse_batch(payload).events:
             if isinstance(event, BlocksStored):
@@ -162,7 +162,7 @@ def apply(table: BlockTable, payloads: Sequence[bytes]) -> None:
 
 
 def full_table_rows() -> list[Row]:
-    """Count events per second beside a million blocks, which are larger than a CPU's caches."""
+    """Count events per second in a table of a million blocks, which exceeds a CPU's caches."""
     table = BlockTable(BLOCKS)
     for _ in range(WORKERS):
         table.open()
@@ -233,7 +233,7 @@ def socket_rows(batches: int = 3000) -> list[Row]:
 
 
 def start_rows(workers: int = 8, batches: int = 1000) -> list[Row]:
-    """Time a new index until it has what workers published before, by their replays."""
+    """Time how long a new index takes to replay what workers published before it started."""
     with ExitStack() as stack:
         publishers = [stack.enter_context(PublisherProcess()) for _ in range(workers)]
         for one in publishers:
@@ -243,7 +243,7 @@ def start_rows(workers: int = 8, batches: int = 1000) -> list[Row]:
             Worker(f"http://{number}", one.events, one.replay)
             for number, one in enumerate(publishers)
         ]
-        time.sleep(1)  # until they have read their input
+        time.sleep(1)  # until the workers have read their input
         start = time.perf_counter()
         index = stack.enter_context(Index(sources))
         while sum(one.batches for one in index.stats().workers.values()) < workers * batches:
@@ -254,7 +254,7 @@ def start_rows(workers: int = 8, batches: int = 1000) -> list[Row]:
 
 
 def publish(batches: int) -> None:
-    """Publish as fast as the socket takes it."""
+    """Publish as fast as the socket accepts messages."""
     context = zmq.Context()
     socket = context.socket(zmq.PUB)
     socket.set_hwm(0)
@@ -269,7 +269,7 @@ def publish(batches: int) -> None:
 
 
 def memory_rows() -> list[Row]:
-    """Measure the memory of a million blocks, each structure in a process of its own."""
+    """Measure the memory of a million blocks in each structure, each in its own process."""
     with get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         ours, peer = pool.map(_bytes_per_block, ["table", "sets"], chunksize=1)
     return [Row("memory of a block", ours, "B", "dict of sets", peer, peer / ours)]
@@ -292,7 +292,7 @@ def _bytes_per_block(name: str) -> float:
 
 
 def redis_rows() -> list[Row]:
-    """Time the same lookups in a Redis on this machine: sets by block, and masks by block."""
+    """Time the same lookups in a Redis on this machine, which has a set or a mask per block."""
     with _redis() as client:
         ids = ids_of(REDIS_BLOCKS, 3)
         start = client.info("memory")["used_memory"]

@@ -1,4 +1,4 @@
-"""Keys of a 20 MB video under a recipe."""
+"""Measures keys of a 20 MB video by its bytes and by its source."""
 
 import mmap
 import random
@@ -17,7 +17,7 @@ OPTIONS = {"preset": "ultrafast", "qp": "3"}
 
 
 def rows() -> list[Row]:
-    """Measure every figure that the docs quote of media."""
+    """Measure every figure for media that the docs quote."""
     film, long_film = (
         make_video("h264.mp4", frames, rate=RATE, size=(1280, 720), options=OPTIONS)
         for frames in (FRAMES, 3 * FRAMES)
@@ -36,7 +36,7 @@ def rows() -> list[Row]:
 
 
 def costs(film: bytes, long_film: bytes, matroska: bytes, path: Path) -> list[Row]:
-    """Each way to a key of a video without sound."""
+    """Time each way to compute a key of a video without sound."""
     calls = calls_by_source(film, matroska, "in memory") | {
         "key of the bytes, long": lambda: mmhash.key(long_film, threads=1),
         "by source, long MP4, fps=2": lambda: mmhash.video(long_film, fps=2, threads=1),
@@ -47,13 +47,13 @@ def costs(film: bytes, long_film: bytes, matroska: bytes, path: Path) -> list[Ro
 
 
 def costs_with_sound(film: bytes, matroska: bytes) -> list[Row]:
-    """Each way to a key of a video with sound."""
+    """Time each way to compute a key of a video with sound."""
     return compare(cpu_seconds(calls_by_source(film, matroska, "with sound"), rounds=81))
 
 
 def calls_by_source(film: bytes, matroska: bytes, kind: str) -> dict[str, Call]:
-    """Return each way to a key by source of a video in two containers."""
-    # One thread: others would fall asleep between two calls, and be slow to wake.
+    """Return each way to compute a key, for a video in two containers."""
+    # Use one thread: others would fall asleep between two calls, and be slow to wake.
     return {
         f"key of the bytes, {kind}": lambda: mmhash.key(film, threads=1),
         f"by source, MP4 {kind}, fps=2": lambda: mmhash.video(film, fps=2, threads=1),
@@ -65,7 +65,7 @@ def calls_by_source(film: bytes, matroska: bytes, kind: str) -> dict[str, Call]:
 
 
 def compare(times: dict[str, float]) -> list[Row]:
-    """Compare each time with that of the key of the same file's bytes in the same run."""
+    """Compare each time with the time of a key of the same file's bytes, in the same run."""
     result = []
     for what, seconds in times.items():
         place = "mapped file" if "file" in what else "in memory"
@@ -80,7 +80,7 @@ def compare(times: dict[str, float]) -> list[Row]:
 
 
 def cpu_seconds(calls: dict[str, Call], rounds: int) -> dict[str, float]:
-    """Return the median CPU time of each call, in turns: other processes count less in it."""
+    """Return the median CPU time of each call. CPU time hardly depends on other processes."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
     shuffle = random.Random(0).sample
     for _ in range(rounds):
@@ -98,5 +98,5 @@ def key_of_file(path: Path) -> mmhash.Digest:
 
 
 if __name__ == "__main__":
-    # A ratio is the CPU time of the key over that of the bytes.
+    # A ratio is a key's CPU time, divided by the CPU time of the key of the bytes.
     report("media", rows())

@@ -1,6 +1,6 @@
-"""Time that the memo saves for a known image, and latency while Redis fails under load.
+"""Measures the time that the memo saves for a known image, and latency while Redis fails.
 
-The image is a JPEG of 1280 by 720, some 200 KB. Needs redis-server.
+The image is a JPEG of 1280 by 720 pixels and some 200 KB. The benchmark needs redis-server.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ _numbers = count()
 
 
 def another() -> bytes:
-    """Return the same image as other bytes: decoders ignore what follows its end."""
+    """Return the same image in other bytes: decoders ignore what follows its end."""
     return PHOTO + next(_numbers).to_bytes(4)
 
 
@@ -73,7 +73,7 @@ class Client:
         self._socket.close()
 
     def post(self, path: str, body: bytes, status: bytes = b"") -> float:
-        """Return the milliseconds until the response; check the cache status that it states."""
+        """Return the milliseconds until the response, after checking the cache status in it."""
         head = (
             f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: image/jpeg\r\n"
             f"Content-Length: {len(body)}\r\n\r\n"
@@ -92,7 +92,7 @@ class Client:
 
 @contextmanager
 def service(url: str | None) -> Iterator[int]:
-    """Run the service with its memo at a URL; yield its port."""
+    """Run the service with its memo at a URL. Yield its port."""
     if url is not None:
         os.environ["MMHASH_MEMO_URL"] = url
     try:
@@ -103,15 +103,15 @@ def service(url: str | None) -> Iterator[int]:
 
 
 def median_of_some(call: Callable[[], float]) -> float:
-    """Return the median of some calls, one after another."""
+    """Return the median of a few calls in a row."""
     return statistics.median(call() for _ in range(ROW))
 
 
 def over_http(name: str, url: str | None) -> list[Row]:
-    """A hit, compared with a miss and with any request that has such a body."""
+    """Compare a hit with a miss, with counting the same body, and with an empty request."""
     with service(url) as port, closing(Client(port)) as client:
         client.post(PIXELS, PHOTO)
-        # Several in a row, because a miss leaves the CPU's caches cold.
+        # Send several in a row, because a miss leaves the CPU's caches cold.
         calls = {
             "hit": lambda: median_of_some(lambda: client.post(PIXELS, PHOTO, b'"hit"')),
             "miss": lambda: median_of_some(lambda: client.post(PIXELS, another(), b'"miss"')),
@@ -128,7 +128,7 @@ def over_http(name: str, url: str | None) -> list[Row]:
 
 
 def from_another_replica(name: str, url: str) -> Row:
-    """A hit on an image that another replica decoded."""
+    """Time a hit on an image that another replica decoded."""
     bodies = [another() for _ in range(MISSES)]
     with service(url) as port, closing(Client(port)) as client:
         miss = statistics.median(client.post(PIXELS, body, b'"miss"') for body in bodies)
@@ -140,7 +140,7 @@ def from_another_replica(name: str, url: str) -> Row:
 
 
 def in_process(name: str, url: str | None) -> Row:
-    """A hit, compared with a miss, from the body to the key; with a store, it answers the hits."""
+    """Compare a hit with a miss, from the body to the key. With a store, the store has the hits."""
 
     async def main() -> tuple[float, float]:
         settings = Settings(memo_url=None if url is None else SecretStr(url))
@@ -173,7 +173,7 @@ def in_process(name: str, url: str | None) -> Row:
 
 
 def redis_failures() -> list[Row]:
-    """Two connections, 4 of 5 requests for known images, while Redis hangs, ends and restarts."""
+    """Send known images in 4 of 5 requests while Redis hangs, exits and restarts."""
     port = free_port()
     known = [another() for _ in range(20)]
     times: list[float] = []

@@ -1,12 +1,12 @@
-"""Plans per second of one core, beside transformers' processor of the same model in the same run.
+"""Measures plans per second on one core, next to transformers' processor of the same model.
 
-The request is a chat of 500 text tokens and four JPEGs of 1280 by 720, and the model is Qwen2-VL
-with its default limits of pixels and a tokenizer of 32000 tokens, trained here. The processor
-decodes the images, which is what an engine's renderer does. The baseline runs in the environment of
-`make oracle`, and its token ids must be those of the plan. Both run on one core, in turns, and the
-figures are CPU time: other processes of the machine do not count. Each request has another part of
-Python's own modules as its text, so the model knows most of its words, except in the rows that say
-otherwise: a text that was planned before is in the model's cache.
+The request is a chat of 500 text tokens and four JPEGs of 1280 by 720 pixels. The model is Qwen2-VL
+with its default pixel limits and a tokenizer of 32000 tokens, which is trained here. The processor
+decodes the images, as an engine's renderer does. It runs in the environment of `make oracle`, and
+its token ids must equal the plan's. Both run on one core, in turns. The figures are CPU time, so
+other processes of the machine do not count. Each request takes its text from another part of
+Python's own modules: the model has seen most words, but not the text. Rows about known texts say
+so, because the model's cache holds texts that were planned before.
 """
 
 import base64
@@ -38,11 +38,11 @@ from tests.oracle.environment import PYTHON
 ENGINE = "vllm@0.32.0"
 IMAGES, TEXT_TOKENS, TEXTS = 4, 500, 20
 ROUNDS = 9
-KNOWN_TEXTS = 200  # that the model has planned before the first round
+KNOWN_TEXTS = 200  # the model plans these before the first round
 DEFAULTS = {"min_pixels": 56 * 56, "max_pixels": 28 * 28 * 16384}
 
-# The peer's program. It prints the request's token ids, then for each line of input the seconds of
-# one request.
+# The peer's program. It prints the request's token ids. Then, for each line of input, it processes
+# the request and prints the seconds.
 PEER = """
 import base64, io, json, sys, time
 import torch, transformers
@@ -89,7 +89,7 @@ print(time.perf_counter() - start)
 """
 
 
-# In its own process, because training leaves a fragmented heap, which slows new texts down.
+# Train in another process, because training fragments the heap, which slows new texts down.
 WRITE_MODEL = """
 import sys
 from pathlib import Path
@@ -159,7 +159,7 @@ def _special_tokens(folder: Path) -> list[str]:
 
 
 def texts_of(folder: Path) -> list[str]:
-    """Return the parts of 500 tokens of Python's own modules, in a random order."""
+    """Return Python's own modules, cut into texts of 500 tokens and shuffled."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     texts = []
     for path in sorted(Path(os.__file__).parent.glob("*.py")):
@@ -171,7 +171,7 @@ def texts_of(folder: Path) -> list[str]:
 
 
 def chats(texts: Iterator[str], urls: list[str], count: int = TEXTS) -> list[bytes]:
-    """Return requests: each the next text, then the images."""
+    """Return requests, each with the next text and then the images."""
     images = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
     made = []
     for text in islice(texts, count):
@@ -188,12 +188,12 @@ def _seconds_of(plan: Callable[[bytes], Plan], requests: list[bytes]) -> float:
 
 
 def _seconds_of_new(plan: Callable[[bytes], Plan], texts: Iterator[str], urls: list[str]) -> float:
-    """Return the seconds of a plan whose text the model has not seen."""
+    """Return the seconds that a plan takes if the model has not seen its text."""
     return _seconds_of(plan, chats(texts, urls))
 
 
 def _seconds_of_first(model: Model, plan: Callable[[bytes], Plan], requests: list[bytes]) -> float:
-    """Return the seconds of a plan by a model that has not seen any text."""
+    """Return the seconds that a plan takes if the model has not seen any text."""
     seconds = 0.0
     for request in requests:
         model.encoder.clear()
@@ -206,7 +206,7 @@ def _in_a_process(program: str, *arguments: str) -> float:
 
 
 def _grown_mib(folder: Path, request: bytes) -> float:
-    """Return the memory of ten models and a plan of each, in addition to their tokenizers."""
+    """Return the memory of ten models and a plan by each, without their tokenizers."""
     tokenizers = [Tokenizer.from_file(str(folder / "tokenizer.json")) for _ in range(10)]
     with_tokenizers = _resident() - _BASE
     del tokenizers

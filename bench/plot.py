@@ -6,7 +6,7 @@ from collections import defaultdict
 from bench.support.measure import RESULTS
 from bench.support.plot import plt, save
 
-# Measured on one H200: reads, and BLAKE3's arithmetic with its additions on a second pipe or not.
+# Measured on an H200: reads, and BLAKE3's arithmetic with and without a second pipe for additions.
 READ_LIMIT = 4.38e12
 INTEGER_LIMITS = {
     "BLAKE3's integer work, two pipes": 2.3e12,

@@ -32,13 +32,13 @@ CASES = [(1, MB), (1, 5 * MB), (1, 20 * MB), (1, 80 * MB), (64, MB), (64, 5 * MB
 POOL_BYTES = 8 * 10**9
 ROUNDS = 21
 PATCH = 1176
-"""The values of a patch in Qwen-VL's features."""
+"""The number of values in a patch of Qwen-VL's features."""
 
 Hash = Callable[[torch.Tensor], int]
 
 
 class Item:
-    """SGLang's MultimodalDataItem, as far as its name goes."""
+    """The part of SGLang's MultimodalDataItem that computes its name."""
 
     modality = SimpleNamespace(name="IMAGE")
     precomputed_embeddings = None
@@ -55,7 +55,7 @@ class Item:
         self.pad_value = self.pad_values[0]
 
     def set_pad_value(self) -> None:
-        """Name the item by its feature, unless it has a name."""
+        """Name the item by its feature, unless it already has a name."""
         if self.pad_value is None:
             self.set_hash(self._own(torch.concat([self.feature.flatten()])))
 

@@ -1,8 +1,8 @@
-"""Plans by a built-in family and by the model's own processor in its helper process.
+"""Compares plans by a built-in family with plans by the model's own processor.
 
-The request is a chat with an image of 1280 by 720 and 500 random characters; both plan it for the
-same directory of Qwen2-VL, in turns. Times of known sizes are CPU time of this process. The time
-of an unknown size is that of a user, with what the helper takes.
+The request is a chat with an image of 1280 by 720 pixels and 500 random characters. Both plan it
+for the same directory of Qwen2-VL, in turns. A known size is measured in CPU time of this process.
+An unknown size is measured in elapsed time, which includes the processor's helper process.
 """
 
 import json
@@ -28,7 +28,7 @@ URL = "http://images.example/0.jpg"
 
 
 def request() -> bytes:
-    """Return a chat with an image and a text of its own."""
+    """Return a chat with an image and a new text."""
     text = "".join(random.choices("abcdefgh ", k=500))
     content = [{"type": "text", "text": text}, {"type": "image_url", "image_url": {"url": URL}}]
     return json.dumps({"messages": [{"role": "user", "content": content}]}).encode()
@@ -48,7 +48,7 @@ def with_processor(folder: Path) -> Model:
 
 
 def cpu_seconds(model: Model) -> Callable[[], float]:
-    """Return a function that returns the CPU time of a plan of a known size."""
+    """Return a function that measures the CPU time of a plan of a known size."""
 
     def seconds() -> float:
         start = time.process_time()
@@ -60,7 +60,7 @@ def cpu_seconds(model: Model) -> Callable[[], float]:
 
 
 def seconds_of_new(model: Model, sizes: Iterator[int]) -> list[float]:
-    """Return the seconds of a plan for each of the new sizes."""
+    """Return the seconds that a plan takes for each new size."""
     seconds = []
     for width in sizes:
         start = time.perf_counter()
@@ -70,7 +70,7 @@ def seconds_of_new(model: Model, sizes: Iterator[int]) -> list[float]:
 
 
 def children_mib() -> float:
-    """Return the memory of the helper and of its worker: shared pages count once."""
+    """Return the memory of the helper and of its worker. Shared pages count once."""
     processes, total = {os.getpid()}, 0
     for folder in sorted(Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
         try:
@@ -88,11 +88,11 @@ def rows(folder: Path) -> list[Row]:
     """Return the times, the start and the memory."""
     tiny_models.write("qwen2_vl", folder)
     begin = time.perf_counter()
-    model = with_processor(folder)  # asks the helper what its processor replaces
+    model = with_processor(folder)  # this asks the helper which tokens its processor replaces
     start = time.perf_counter() - begin
     built_in = Model.load(folder)
     widths = count(1281)
-    seconds_of_new(model, iter([next(widths)]))  # the processor tries once without values
+    seconds_of_new(model, iter([next(widths)]))  # at first, the processor tries once without values
     new = seconds_of_new(model, iter([next(widths) for _ in range(UNKNOWN)]))
     times = {"known": cpu_seconds(model), "built-in": cpu_seconds(built_in)}
     known, family = medians_of(times, rounds=ROUNDS)

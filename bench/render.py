@@ -1,9 +1,9 @@
-"""CPU of a rendered prompt, next to vLLM's own render server in the same run.
+"""Measures the CPU time of a rendered prompt, next to vLLM's own render server.
 
-Both answer the same chats with `mm_payload: "none"`: 500 new tokens of text and JPEGs of 1280 by
-720, by the model of bench/plan.py, whose processor has Qwen2-VL's own limits. The figures are CPU
-seconds of the whole server, which answers one request after another. A known request was rendered
-before, with its text and its images.
+Both servers answer the same chats with `mm_payload: "none"`. A chat has 500 new tokens of text, and
+JPEGs of 1280 by 720 pixels. The model is that of bench/plan.py, with Qwen2-VL's own pixel limits.
+The figures are CPU seconds of the whole server, which gets one request at a time. A known request
+has been rendered before, with its text and its images.
 """
 
 import base64
@@ -74,13 +74,13 @@ def servers(folder: Path) -> Iterator[Servers]:
 
 
 def images(amount: int) -> list[str]:
-    """Return JPEGs that nobody has seen, as data: URLs."""
+    """Return new JPEGs as data: URLs."""
     files = [another() for _ in range(amount)]
     return [f"data:image/jpeg;base64,{base64.b64encode(one).decode()}" for one in files]
 
 
 def cpu_of(server: Server, client: httpx.Client, bodies: list[bytes]) -> float:
-    """Return the CPU seconds of a request."""
+    """Return the CPU seconds that a request takes."""
     start = server.cpu_s()
     for body in bodies:
         text = body.replace(b"{", b'{"mm_payload": "none", ', 1)
@@ -91,7 +91,7 @@ def cpu_of(server: Server, client: httpx.Client, bodies: list[bytes]) -> float:
 
 
 def rows() -> list[Row]:
-    """Measure each case, of new and of known images."""
+    """Measure each case with new and with known images."""
     made: list[Row] = []
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)

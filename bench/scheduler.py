@@ -1,13 +1,13 @@
-"""Places to hash images in a server: the scheduler, the tokenizer's loop, other threads.
+"""Compares where a server can hash images: in the scheduler, on the tokenizer's loop, in threads.
 
-Three processes, as in SGLang: clients connect to a tokenizer, an asyncio server whose features are
-in shared memory; a scheduler maps them and runs a loop of steps. In one mode a fourth process, the
-HTTP service, receives the handles of the features. A step lasts as long as the GPU would take: the
-scheduler sleeps meanwhile. The process that hashes reads all bytes of every request: no two
-requests have the same buffer at the same time, so nothing is shared or cached.
+There are three processes, as in SGLang. Clients connect to a tokenizer, an asyncio server whose
+features are in shared memory. A scheduler maps them and runs a loop of steps. In one mode, a fourth
+process, the HTTP service, receives the handles of the features. During a step the scheduler sleeps
+for as long as a GPU would compute. The process that hashes reads all bytes of every request. No two
+requests use the same buffer at the same time, so nothing is shared or cached.
 
-`python -m bench.scheduler` is a quick run, `--full` is the run that the docs quote, `--plot` draws
-it.
+`python -m bench.scheduler` is a quick run. `--full` is the run that the docs quote, and `--plot`
+draws its results.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from bench.support.servers import run_module
 from mmhash.executor import AsyncHasher
 from mmhash.transport import SharedTensor
 
-# Steps of a request until its response.
+# The number of steps that a request takes.
 STEPS = 32
 BURSTS = 5
 
@@ -73,7 +73,7 @@ class Figures(NamedTuple):
     step_p99: float
     accept_p99: float
     longest_stall: float
-    burst_stall: float  # all features at once, no clients
+    burst_stall: float  # with all features at once, and no clients
     memory_above_payloads: float
 
 
@@ -83,7 +83,7 @@ def percentile(values: list[float], part: float) -> float:
 
 
 class Feature:
-    """A feature in shared memory; every page is touched, so that later reads do not fault."""
+    """A feature in shared memory. Every page is touched first, so later reads do not fault."""
 
     def __init__(self, handle: Handle) -> None:
         self.handle = handle
@@ -139,7 +139,7 @@ Hash = Callable[[Feature], Awaitable[bytes | None]]
 def hash_of(
     mode: str, hasher: AsyncHasher, pool: ThreadPoolExecutor, client: httpx.AsyncClient
 ) -> Hash:
-    """Return the function by which the tokenizer hashes a feature in a mode."""
+    """Return the function that hashes a feature in the tokenizer in this mode."""
     slots = asyncio.Semaphore(2)
 
     async def nothing(_: Feature) -> None:
@@ -175,7 +175,7 @@ def hash_of(
 
 
 class Tokenizer:
-    """A server that sends `A` on acceptance, `F` after the first step, `D` after the last."""
+    """A server that sends `A` on accepting, `F` after the first step, and `D` after the last."""
 
     def __init__(self, buffers: list[Handle], pipe: Connection, hashed: Hash) -> None:
         self._features = [Feature(handle) for handle in buffers]
@@ -213,10 +213,10 @@ class Tokenizer:
             self._done[number].set()
 
     async def burst(self) -> float:
-        """Hash all features at once, without clients; return the longest stall.
+        """Hash all features at once, without clients, and return the longest stall.
 
-        Return the median of several bursts, because the machine has stalls of its own. The mode
-        without a hash measures them.
+        This is the median of several bursts, because the machine has stalls of its own. The mode
+        without hashing measures those.
         """
         stalls = []
         for _ in range(BURSTS):
@@ -255,8 +255,8 @@ def tokenizer(buffers: list[Handle], ends: Ends, mode: str) -> None:
                 AsyncHasher() as hasher,
                 httpx.AsyncClient(transport=transport, base_url="http://service") as client,
             ):
-                await hasher.keys([])  # measures the machine
-                gc.freeze()  # as SGLang's servers do; a full collection would take 30 ms
+                await hasher.keys([])  # let the hasher measure the machine
+                gc.freeze()  # as SGLang's servers do, because a full collection blocks the loop
                 server = Tokenizer(buffers, pipe, hash_of(mode, hasher, pool, client))
                 ticking = asyncio.create_task(server.tick())
                 before = memory_mib("VmRSS")
@@ -284,7 +284,7 @@ def memory_mib(field: str) -> float:
 
 
 async def clients(path: str, load: Load) -> tuple[float, list[float], list[float]]:
-    """Send the requests of the load; return the seconds in total, until accepted, until started."""
+    """Send the requests. Return the total seconds, and the seconds until accepted and started."""
     accepted: list[float] = []
     first: list[float] = []
     left = iter(range(load.requests))
@@ -311,7 +311,7 @@ async def clients(path: str, load: Load) -> tuple[float, list[float], list[float
 
 
 def run(mode: str, number: int, load: Load, buffers: list[Handle]) -> Figures:
-    """Run one mode, in processes of its own."""
+    """Run one mode in its own processes."""
     context = mp.get_context("spawn")
     ours, theirs = context.Pipe()
     control, controlled = context.Pipe()
@@ -353,7 +353,7 @@ def run(mode: str, number: int, load: Load, buffers: list[Handle]) -> Figures:
 
 
 def rounds(load: Load, count: int) -> list[Figures]:
-    """Run all modes in turn, several times: a busy moment shows as a round unlike the others."""
+    """Run all modes in turn, several times. A round unlike the others shows a busy moment."""
     content = np.random.default_rng(0).integers(0, 256, load.nbytes, dtype=np.uint8)
     shared = []
     for index in range(load.concurrency):
@@ -368,7 +368,7 @@ def rounds(load: Load, count: int) -> list[Figures]:
 
 
 def print_figures(figures: Figures) -> None:
-    """Print one line, and the column names above the first."""
+    """Print one line, and above the first the column names."""
     if figures.mode == next(iter(MODES)):
         heads = ("req/s", "first p50", "p99", "step p99", "accept p99", "stall", "burst", "MiB")
         print(" " * 16 + "".join(f"{head:>11}" for head in heads))
@@ -385,7 +385,7 @@ def medians(results: list[Figures]) -> dict[str, Figures]:
 
 
 def print_verdict(results: list[Figures]) -> None:
-    """Print the figures that have a target, and the targets."""
+    """Print the figures that have a target, each with its target."""
     by_mode = medians(results)
     ours, none, in_scheduler = by_mode["AsyncHasher"], by_mode["none"], by_mode["scheduler sha256"]
     throughput = ours.requests_per_second / in_scheduler.requests_per_second
@@ -427,7 +427,7 @@ def plot(results: list[Figures]) -> None:
 
 
 def main() -> None:
-    """Run the modes; print, write and draw the results."""
+    """Run the modes. Print, write and draw the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="1024 requests, 128 at a time")
     parser.add_argument("--step", type=float, default=20, help="a step, in milliseconds")

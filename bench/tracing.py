@@ -1,4 +1,4 @@
-"""CPU time of a small request: without spans, with spans that do nothing, and with recorded ones.
+"""Measures the CPU time of a small request: without spans, with no-op spans, with recorded spans.
 
 python -m bench.tracing
 """
@@ -55,7 +55,7 @@ def _microseconds(app: FastAPI) -> float:
 
 
 def rows() -> list[Row]:
-    """Measure in turns, so that a busy moment of the machine slows all."""
+    """Measure in turns: a busy moment of the machine slows them all."""
     plain = create_app(Settings())
     span, note = tracing.span, tracing.note
 

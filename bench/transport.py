@@ -1,6 +1,6 @@
-"""Handles of shared memory against 20 MiB through a pipe, and hashing through a handle.
+"""Compares handles of shared memory with 20 MiB through a pipe, and measures hashing by handle.
 
-The figures of CUDA handles are measured if the machine has a GPU.
+CUDA handles are measured if the machine has a GPU.
 """
 
 import json
@@ -21,7 +21,7 @@ MIB = 1 << 20
 NOISE = np.random.default_rng(0).integers(0, 256, 20 * MIB, dtype=np.uint8).reshape(80, -1)
 ITEM = 3 * MIB // 2
 
-# A second process: it reads a handle, or null and then the bytes, and writes back the key.
+# The second process reads a handle, or null and then the bytes. It writes back the key.
 CONSUMER = """
 import json, os, sys
 import numpy, mmhash
@@ -59,14 +59,14 @@ class Consumer:
         self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
 
     def of_bytes(self) -> bytes:
-        """Send all bytes through the pipe; return the key."""
+        """Send all bytes through the pipe. Return the key."""
         self._send(b"null")
         os.read(self._from, 1)  # the consumer is ready for the bytes
         self._send(NOISE.data.cast("B"))
         return os.read(self._from, 32)
 
     def of_handle(self, feature: SharedTensor) -> bytes:
-        """Send a handle through the pipe; return the key."""
+        """Send a handle through the pipe. Return the key."""
         self._send(json.dumps(feature.handle()).encode())
         return os.read(self._from, 32)
 
@@ -101,7 +101,7 @@ def rows() -> list[Row]:
 
 
 def shared() -> list[Row]:
-    """Measure from the producer's call to the key that the second process returns."""
+    """Measure from the producer's call until the second process has returned the key."""
     with _consumer() as consumer, SharedTensor.create(NOISE) as owned:
         expected = mmhash.key(NOISE).bytes
 
@@ -142,7 +142,7 @@ def leased() -> list[Row]:
 
 
 def print_times(handle: str) -> None:
-    """Print both times; this is the second process."""
+    """Print both times. The second process runs this."""
     feature = IpcTensor.open(json.loads(handle))
     through, local = (mmhash.split(x, counts=64) for x in (feature, feature.reconstruct()))
     if mmhash.keys(through) != mmhash.keys(local):

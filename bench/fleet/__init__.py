@@ -1,1 +1,1 @@
-"""Real engines behind `mmhash gateway`: one trace, several policies, the engines' own figures."""
+"""Compares policies on real engines behind `mmhash gateway`, by the engines' own figures."""

@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("--trace", choices=TRACES, action="append", help="default: all")
     parser.add_argument("--policy", action="append", help="default: all")
     parser.add_argument("--rounds", type=int, default=1, help="of each seed")
-    parser.add_argument("--seeds", type=int, default=1, help="0 to N - 1; the table has the range")
+    parser.add_argument("--seeds", type=int, default=1, help="0 to N - 1; the table has a range")
     arguments = parser.parse_args()
     engine, _, release = arguments.engine.partition("@")
     traces = [TRACES[name] for name in arguments.trace or TRACES]

@@ -1,4 +1,4 @@
-"""Replay traces one after another, each with every policy, on the same workers."""
+"""Replay each trace with every policy, on the same workers."""
 
 import re
 import statistics
@@ -39,9 +39,9 @@ class Run(NamedTuple):
     cache_tokens: int
     """The cache of each worker."""
     working_set: int
-    """The tokens of the trace's different blocks."""
+    """The number of tokens in the trace's different blocks."""
     most_percent: float
-    """The cached tokens of one worker with an endless cache: no placement has more."""
+    """What one worker with an endless cache would have cached: no placement caches more."""
     seed: int = 0
 
 
@@ -58,7 +58,7 @@ def compare(  # noqa: PLR0917
     rounds: int = 1,
     seeds: int = 1,
 ) -> Iterator[Run]:
-    """Yield the figures of each trace and seed with each policy; the policies take turns."""
+    """Yield the figures of each trace and seed with each policy. The policies take turns."""
     # An engine answers its first requests slowly.
     for worker in fleet:
         replay(worker.url, renamed(traces[0].requests()[:_WARM_UP], "warm-up-"))
@@ -83,7 +83,7 @@ def compare(  # noqa: PLR0917
 
 
 def _measure(fleet: Sequence[Engine], url: str, requests: list[Request]) -> Run:
-    """Replay a trace; the caller fills in what the trace and the policy are."""
+    """Replay a trace. The caller fills in the names of the trace and of the policy."""
     before, cpu = [workers.counters(one) for one in fleet], workers.cpu_seconds(fleet)
     start = time.perf_counter()
     answers = replay(url, requests)
@@ -95,8 +95,8 @@ def _measure(fleet: Sequence[Engine], url: str, requests: list[Request]) -> Run:
     ]
     prompt = sum(one.prompt_tokens for one in answers)
     cached = sum(one.cached_tokens for one in answers)
-    # The engines' counters must agree with the usage in their responses. After a retry they differ,
-    # because two workers computed parts of the same request.
+    # The engines' counters must agree with the usage in their responses, unless the gateway retried
+    # a request: then two workers computed parts of it.
     if sum(computed) != prompt - cached and not _retries(url):
         raise FailedError(f"computed by the counters: {computed}, by usage: {prompt - cached}")
     return Run(

@@ -1,7 +1,8 @@
-"""`make demo`: two vLLM workers on the CPU, the gateway in front, a short trace, a page to watch.
+"""`make demo`: replays a short trace through the gateway on two vLLM workers, with a page to watch.
 
-The first run builds vLLM's environment in ~/.cache/mmhash-live: 4 minutes and 3.5 GB. Later runs
-take 2 to 4 minutes, most of it until the workers are ready. Each worker needs 2 GB of memory.
+The workers run on the CPU and take 2 GB of memory each. The first run builds vLLM's environment in
+~/.cache/mmhash-live, which takes 4 minutes and 3.5 GB. Later runs take 2 to 4 minutes, mostly
+waiting for the workers.
 """
 
 import argparse
@@ -69,7 +70,7 @@ def _print_comparison(fleet: Sequence[Engine]) -> None:
 
 
 def _stay(fleet: Sequence[Engine]) -> None:
-    """Keep a gateway running, and replay the trace again and again for the page to show."""
+    """Keep a gateway running, and replay the trace again and again, so that the page shows it."""
     with gateway(fleet, "longest-prefix") as url:
         print(f"The gateway: {url}/   Its workers: {url}/workers   End: Ctrl-C", flush=True)
         for number in count():
@@ -78,7 +79,7 @@ def _stay(fleet: Sequence[Engine]) -> None:
 
 @contextmanager
 def _progress(what: str) -> Iterator[None]:
-    """Print a line for a step, with its seconds while it takes them."""
+    """Print a line for a step, and update its seconds until the step ends."""
     start, ended = time.monotonic(), Event()
 
     def line(end: str) -> None:

@@ -1,4 +1,4 @@
-"""A trace sent at its arrival times, and the engines' answers."""
+"""Sends a trace at its arrival times, and reads the engines' answers."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ class Answer(NamedTuple):
     first_token_s: float
     seconds: float
     failures: int = 0
-    """The failed attempts before this one. Their time counts."""
+    """The number of failed attempts before this one. Their time counts."""
 
 
 class FailedError(Exception):
@@ -40,8 +40,8 @@ def replay(
 ) -> list[Answer]:
     """Send a trace to a gateway or engine. A turn waits for the response to the previous turn.
 
-    If `url` is a function, it is called for each request. With
-    `repeats`, failed requests are retried.
+    If `url` is a function, it is called for each request. With `repeats`, failed requests are
+    retried.
     """
     # One letter is one token of the tiny models.
     bodies = [

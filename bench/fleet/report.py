@@ -18,9 +18,9 @@ _HEAD = (
 
 
 def keep(runs: list[Run]) -> None:
-    """Write runs to the CSV file, in place of older ones of the same engines and traces.
+    """Write runs to the CSV file, replacing older runs of the same engines and traces.
 
-    Write the table of all runs too.
+    Also write the table of all runs.
     """
     measured = {(one.engine, one.workers, one.trace) for one in runs}
     older = [one for one in read(CSV, Run) if (one.engine, one.workers, one.trace) not in measured]
@@ -32,7 +32,7 @@ def keep(runs: list[Run]) -> None:
 
 
 def table(runs: Iterable[Run]) -> str:
-    """Return a Markdown table: the mean and range of cached tokens over seeds, and other medians.
+    """Return a Markdown table: the mean and range of cached tokens over seeds, medians of the rest.
 
     The best mean of each trace is bold.
     """

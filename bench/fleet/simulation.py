@@ -1,12 +1,13 @@
-"""The traces in simulated time: what the placement of requests can reach.
+"""Replays the traces in simulated time, to show what placing requests can achieve.
 
     python -m bench.fleet.simulation [--workers 2] [--seeds 8] [--first-seed 0] [--trace agents]
         [--unnamed] [--unseen] [--tokens-per-s 2500] [--reply-token-s 0.02]
 
 The gateway's decisions, index and expected blocks are real. The workers are simulated: they compute
 one prompt after another, and evict blocks like vLLM (the least recently used first, and a prompt's
-last block first). The figures compare policies, and do not predict an engine's. `--unseen` replays
-traces by which no constant of the policy was chosen, also without the policy's term for evictions.
+last block first). The figures compare policies. They do not predict an engine's figures. `--unseen`
+replays traces that had no part in choosing the policy's constants, with and without the policy's
+term for evictions.
 """
 
 import argparse
@@ -45,14 +46,14 @@ from mmhash_service.gateway.worker_spec import EngineSpec, WorkerSpec
 
 WITHOUT_EVICTIONS = "longest-prefix without evictions"
 
-EVENTS_S = 0.05  # from the end of a prompt's computation until the index has its events
+EVENTS_S = 0.05  # from computing a prompt until the index has its events
 GRACE_S = 1.0  # the same as the gateway's
 
 ENGINE_SPEC = EngineSpec(f"{ENGINE}@{RELEASE}", BLOCK_SIZE)
 
 
 def system_prompt_only() -> LiveTrace:
-    """Return the trace without reuse, but with a system prompt that all requests begin with."""
+    """Return the trace without reuse, but with one system prompt for all requests."""
     trace = TRACES["servegen, no reuse"]
     workload = replace(
         trace.workload,
@@ -71,9 +72,9 @@ class Speed(NamedTuple):
     """The speed of a simulated engine."""
 
     tokens_per_s: float = 2500.0
-    """The prompt tokens that it computes in a second."""
+    """How many prompt tokens the engine computes in a second."""
     reply_token_s: float = 0.02
-    """The seconds that each token of a reply takes."""
+    """How many seconds each token of a reply takes."""
 
 
 DEFAULT_SPEED = Speed()
@@ -99,7 +100,7 @@ class LruCache:
         return len(self._free) + len(self._users)
 
     def start(self, prompt: Sequence[int], reply_blocks: int) -> tuple[int, list[int], list[int]]:
-        """Begin a request; return its hits, the blocks that are stored, and those evicted."""
+        """Begin a request. Return its hits, and the blocks that are stored and evicted for it."""
         hits = 0
         while hits < len(prompt) and (prompt[hits] in self._free or prompt[hits] in self._users):
             hits += 1
@@ -113,7 +114,7 @@ class LruCache:
         return hits, list(prompt[hits:]), evicted
 
     def end(self, prompt: Sequence[int]) -> None:
-        """End a request: its blocks may be evicted, the last one first."""
+        """End a request. Its blocks may now be evicted, the last block first."""
         for one in reversed(prompt):
             self._users[one] -= 1
             if not self._users[one]:
@@ -122,7 +123,7 @@ class LruCache:
 
 
 class Clock:
-    """Simulated time: calls in the order of their times."""
+    """Simulated time: makes calls in the order of their times."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -130,18 +131,18 @@ class Clock:
         self._numbers = count()
 
     def at(self, time: float, call: Callable[[], None]) -> None:
-        """Do something at that time, or now if that is later."""
+        """Make a call at a time, or now if the time has passed."""
         heapq.heappush(self._calls, (max(time, self.now), next(self._numbers), call))
 
     def run(self) -> None:
-        """Run until nothing is left to do."""
+        """Run until no calls are left."""
         while self._calls:
             self.now, _, call = heapq.heappop(self._calls)
             call()
 
 
 class SimulatedWorker:
-    """A worker with a cache and a queue, and its events in the index."""
+    """A worker with a cache and a queue. The index gets its events."""
 
     def __init__(
         self, worker: Worker, fleet: Fleet, clock: Clock, blocks: int, speed: Speed
@@ -155,7 +156,7 @@ class SimulatedWorker:
     def take(
         self, prompt: Prompt, tokens: int, unheld: Sequence[int], done: Callable[[float], None]
     ) -> None:
-        """Queue a prompt, of which the gateway expects `tokens` tokens to be computed.
+        """Queue a prompt. The gateway expects the worker to compute `tokens` tokens of it.
 
         Call `done` with the seconds to the first token.
         """
@@ -226,7 +227,7 @@ class SimulatedFleet:
         self._fleet, self._policy = fleet, settings.policy
 
     def send(self, prompt: Prompt, done: Callable[[float], None]) -> None:
-        """Send a prompt to its best worker; `done` gets the seconds to the first token."""
+        """Send a prompt to its best worker. `done` gets the seconds to the first token."""
         end = len(prompt.blocks) if self._names_media else prompt.before_media
         named = prompt.blocks[:end]
         unnamed = UnnamedBlocks([b"%d" % one for one in prompt.blocks[end:]], BLOCK_SIZE)
@@ -261,7 +262,7 @@ def replay(
     *,
     names_media: bool = True,
 ) -> Outcome:
-    """Replay a trace; `names_media` is False for an engine whose events do not name media."""
+    """Replay a trace. `names_media` is False for an engine whose events do not name media."""
     following = {(one.request.session, one.request.turn): one for one in prompts}
     times: list[float] = []
     blocks = cache_tokens(workers) // BLOCK_SIZE
@@ -293,7 +294,7 @@ def replay(
 
 
 def main() -> None:
-    """Print a Markdown table: cached tokens, and the time to the first token, of some seeds."""
+    """Print a Markdown table of cached tokens and times to the first token, over some seeds."""
     parser = argparse.ArgumentParser(prog="python -m bench.fleet.simulation", description=__doc__)
     parser.add_argument("--workers", type=int, action="append", help="default: 2 and 4")
     parser.add_argument("--seeds", type=int, default=8)

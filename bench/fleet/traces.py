@@ -1,4 +1,4 @@
-"""The traces of the comparison, of a size that engines on a CPU can replay, and their prompts."""
+"""The traces of the comparison, small enough for engines on a CPU, and their prompts."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,7 +24,7 @@ from tests.live.environments import Environment
 # Two cores run tiny models, so the traces have fewer tokens and slower arrivals.
 SCALE = 0.2
 REPLY_SCALE = 0.04
-SCREENSHOT_SCALE = 0.05  # 33 of them must fit into 4096 tokens
+SCREENSHOT_SCALE = 0.05  # 33 screenshots must fit into 4096 tokens
 CONTEXT = 3800
 # A tenth of the system prompt in llm-d's benchmark of shared prefixes.
 SYSTEM = 600
@@ -33,7 +33,7 @@ ENGINE, RELEASE, BLOCK_SIZE = "vllm", "0.32.0", 32
 
 
 class LiveTrace(NamedTuple):
-    """A workload of the size that engines on a CPU can replay."""
+    """A workload that is small enough for engines on a CPU."""
 
     workload: Workload
     scale: float
@@ -53,7 +53,7 @@ class LiveTrace(NamedTuple):
         return self._replace(workload=replace(self.workload, seed=seed))
 
     def grown(self, factor: float, *, rate: float = 1.0, **knobs: Any) -> "LiveTrace":
-        """Return the workload of a larger fleet: `factor` times the sessions in the same time.
+        """Return the workload of a larger fleet, with `factor` times the sessions in the same time.
 
         `rate` multiplies the sessions per second again.
         """
@@ -62,10 +62,10 @@ class LiveTrace(NamedTuple):
         return self._replace(workload=replace(load, sessions=sessions, rate=rate, **knobs))
 
 
-# With reuse, so many sessions have a working set of about 24 600 tokens.
+# With their reuse, 75 sessions have a working set of about 24 600 tokens.
 _SERVEGEN = replace(SERVEGEN, sessions=75, tenants=4, rate=3.0, system=SYSTEM)
-# Four applications, whose system prompts describe their tools. The sessions that run at the same
-# time just fit into the caches.
+# Four applications, whose system prompts describe their tools. Concurrent sessions just fit into
+# the caches.
 _AGENTS = replace(
     AGENTS,
     sessions=12,
@@ -98,7 +98,7 @@ class Prompt(NamedTuple):
     tokens: int
     first_key: bytes
     before_media: int
-    """The blocks before the first image."""
+    """The number of blocks before the first image."""
 
 
 def plan(requests: Sequence[Request]) -> list[Prompt]:
@@ -116,12 +116,12 @@ def plan(requests: Sequence[Request]) -> list[Prompt]:
 
 
 def working_set(prompts: Sequence[Prompt]) -> int:
-    """Return the tokens of the different blocks."""
+    """Return how many tokens the different blocks have."""
     return BLOCK_SIZE * len({block for one in prompts for block in one.blocks})
 
 
 def most_cached(prompts: Sequence[Prompt]) -> int:
-    """Return the tokens that one worker with an endless cache would have cached."""
+    """Return how many tokens one worker with an endless cache would have cached."""
     seen: set[int] = set()
     tokens = 0
     for one in prompts:

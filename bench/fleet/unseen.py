@@ -9,7 +9,7 @@ from bench.trace.workload import renamed
 
 
 class MixedTrace(NamedTuple):
-    """Several traces at the same time, of different clients."""
+    """Several traces of different clients at the same time."""
 
     name: str
     traces: tuple[LiveTrace, ...]

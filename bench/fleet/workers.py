@@ -1,4 +1,4 @@
-"""Engines on the CPU as workers of a fleet, and the counters that they keep themselves."""
+"""Runs engines on the CPU as workers of a fleet, and reads their own counters."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -14,14 +14,14 @@ from tests.live.engines import Engine, running
 from tests.live.environments import Environment
 
 MODEL = "qwen2_vl"
-# The cache of the whole fleet: two thirds of the traces' working sets, so evictions matter.
+# The caches of the whole fleet hold two thirds of a trace's working set, so evictions matter.
 FLEET_TOKENS = 16_384
 # A worker must hold more than the longest prompt.
 _LEAST_TOKENS = 5_120
 
 
 def cache_tokens(count: int) -> int:
-    """Return the tokens that the cache of each of so many workers holds."""
+    """Return the size of each worker's cache in tokens, if there are so many workers."""
     return max(FLEET_TOKENS // count, _LEAST_TOKENS)
 
 
@@ -44,20 +44,20 @@ _CACHED_TOKENS = re.compile(
 
 
 class Counters(NamedTuple):
-    """Prompt tokens that a worker has received, and those of them that its cache held."""
+    """How many prompt tokens a worker has received, and how many of them it had cached."""
 
     prompt_tokens: int
     cached_tokens: int
 
     @property
     def computed_tokens(self) -> int:
-        """The prompt tokens that the worker computed."""
+        """How many prompt tokens the worker computed."""
         return self.prompt_tokens - self.cached_tokens
 
 
 @contextmanager
 def started(engine: str, release: str, count: int, logs: Path) -> Iterator[list[Engine]]:
-    """Start workers of one release, all at once: a start takes 40 s to 2 minutes."""
+    """Start workers of one release, all at once, because each start is slow."""
     environment = Environment(engine, release)
     environment.build()
     options = _options(engine, cache_tokens(count))
@@ -68,13 +68,13 @@ def started(engine: str, release: str, count: int, logs: Path) -> Iterator[list[
             worker = stack.enter_context(
                 running(environment, MODEL, *options, log=log, variables=_VARIABLES)
             )
-            worker.events.close()  # the gateway reads them
+            worker.events.close()  # the gateway reads the events instead
             return worker
 
         yield list(pool.map(start, range(count)))
 
 
-# Enables /reset_prefix_cache.
+# This enables /reset_prefix_cache.
 _VARIABLES = {"VLLM_SERVER_DEV_MODE": "1"}
 
 

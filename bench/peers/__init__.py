@@ -1,1 +1,1 @@
-"""The routers that users would install instead, in front of the same workers."""
+"""Compares mmhash with the routers that users would install instead, on the same workers."""

@@ -1,10 +1,10 @@
-"""`python -m bench.peers`: each router in each scenario; writes a table of the medians.
+"""`python -m bench.peers`: runs each router in each scenario, and writes a table of medians.
 
     python -m bench.peers [--scenario "two routers"] [--trace agents] [--router smg]
         [--seeds 3] [--first-seed 0] [--engine vllm@0.32.0]
 
-The workers are simulated (bench/peers/workers.py), unless --engine names real ones: two of them
-replay the traces with one router. The routers take turns.
+The workers are simulated (bench/peers/workers.py). With --engine, two real engines replay the
+traces behind one router instead. The routers take turns.
 """
 
 import argparse
@@ -44,12 +44,12 @@ def main() -> None:
     parser.add_argument("--scenario", action="append", help="default: all")
     parser.add_argument("--trace", action="append", help="default: all")
     parser.add_argument("--workers", type=int, action="append", help="default: all")
-    parser.add_argument("--router", action="append", help="the first words of a name; default: all")
+    parser.add_argument("--router", action="append", help="first words of its name; default: all")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--engine", help="real engines, such as vllm@0.32.0")
     arguments = parser.parse_args()
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # or it warns in each forked process
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # otherwise it warns in each forked process
     wanted = tuple(arguments.router or ("",))
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
     runs = _live(arguments, wanted, seeds) if arguments.engine else _all(arguments, wanted, seeds)
@@ -89,7 +89,7 @@ def _live(
 
 
 def keep(new: Run) -> None:
-    """Write a run to the CSV file, in place of an older one of its kind; the table follows."""
+    """Write a run to the CSV file, replacing an older run of its kind, and update the table."""
     key = new[:5]
     runs = [*(one for one in read(CSV, Run) if one[:5] != key), new]
     with CSV.open("w", newline="") as file:

@@ -1,4 +1,4 @@
-"""The routers, each from its wheel in an environment of its own, and mmhash of this tree."""
+"""The routers, each from its wheel in its own environment, and mmhash from this tree."""
 
 import json
 import os
@@ -22,12 +22,12 @@ from bench.support.servers import free_port, processes_of
 from tests.live.environments import CACHE
 from tests.support.envoy import Configuration
 
-# A worker on a busy core answers probes late. Its requests must not be aborted for that.
+# A worker on a busy core answers probes late. That must not abort its requests.
 _HEALTH_S = 60
 
 
 def program(wheel: str, name: str) -> str:
-    """Return the path of a program of a wheel, which is installed first if it is not there."""
+    """Return the path of a program from a wheel. Install the wheel if it is missing."""
     folder = CACHE / wheel
     if not (folder / "built").exists():
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
@@ -37,11 +37,11 @@ def program(wheel: str, name: str) -> str:
 
 
 Command = Callable[[Sequence[Target], int, Path], list[str]]
-"""Returns the command of a router in front of some workers, at a port, with a folder of its own."""
+"""Returns a router's command, given its workers, its port, and a folder for its files."""
 
 
 def mmhash(*options: str, has_replay: bool = True, policy: str = "longest-prefix") -> Command:
-    """Return the command of a gateway of this tree."""
+    """Return the command of this tree's gateway."""
 
     def command(workers: Sequence[Target], port: int, _folder: Path) -> list[str]:
         words = _mmhash("gateway", workers, port, has_replay=has_replay)
@@ -64,14 +64,14 @@ def _mmhash(
 
 
 def _picked(count: int) -> Command:
-    """Return the command of some pickers and of an Envoy that asks them in turn."""
+    """Return a command that runs several pickers, and an Envoy that asks them in turn."""
 
     def command(workers: Sequence[Target], port: int, folder: Path) -> list[str]:
         ports = [(free_port(), free_port()) for _ in range(count)]
         endpoints = [one.url.removeprefix("http://") for one in workers]
         configuration = Configuration(endpoints, *(f"127.0.0.1:{one}" for one, _ in ports))
         configuration.listen(port)
-        # Only requests that a picker has seen are to count.
+        # Count only requests that a picker has seen.
         configuration.ext_proc["failure_mode_allow"] = False
         lines = []
         for picker, metrics in ports:
@@ -193,7 +193,7 @@ ROUTERS: dict[str, Command] = {
     "Envoy 1.40, round robin": _plain_envoy(hashes=False),
 }
 
-# Other ways to run mmhash, each compared in some scenarios only.
+# Other ways to run mmhash. Each is compared in some scenarios only.
 WITHOUT_REPLAY = "mmhash without replay"
 LEAST_LOAD = "mmhash, least-load"
 ONE_PICKER = "mmhash, one picker"
@@ -218,7 +218,7 @@ class Router:
         return sum(cpu_s for _, cpu_s in processes_of(self.process.pid))
 
     def memory_mib(self) -> float:
-        """Return the memory of the router's processes; a shared page counts in part in each."""
+        """Return the memory of the router's processes. They divide the size of shared pages."""
         total = 0
         for pid, _ in processes_of(self.process.pid):
             text = Path(f"/proc/{pid}/smaps_rollup").read_text()
@@ -229,7 +229,7 @@ class Router:
 
 @contextmanager
 def running(command: Command, workers: Sequence[Target], folder: Path) -> Iterator[Router]:
-    """Run a router until the block ends, from when it answers."""
+    """Start a router, wait until it answers, and stop it when the block ends."""
     port = free_port()
     words = command(workers, port, folder)
     variables = os.environ | {"RUST_LOG": "error"}
@@ -251,7 +251,7 @@ def running(command: Command, workers: Sequence[Target], folder: Path) -> Iterat
 
 
 def balancer(routers: Sequence[Router], folder: Path) -> AbstractContextManager[Router]:
-    """Run an Envoy that gives requests to the routers in turn."""
+    """Run an Envoy that sends requests to the routers in turn."""
     targets = [Target(one.url, "", "", "", 0, "") for one in routers]
     return running(_plain_envoy(hashes=False), targets, folder)
 

@@ -1,7 +1,7 @@
-"""`python -m bench.peers.rush`: hundreds of requests a second over replicas of the gateway.
+"""`python -m bench.peers.rush`: sends hundreds of requests a second to replicas of the gateway.
 
-Several processes send `agents` to an Envoy in front of the replicas. The simulated workers are fast
-and their caches large enough, so the routers limit what is measured.
+Several processes send the trace `agents` to an Envoy in front of the replicas. The simulated
+workers are fast, and their caches are large enough. So the routers are the bottleneck.
 """
 
 import argparse
@@ -28,12 +28,12 @@ CACHE_TOKENS = 100_000
 
 _INTERVAL_S = 0.5
 
-_FORK = get_context("fork")  # the parts are shared
+_FORK = get_context("fork")  # the processes share the parts
 _parts: list[list[Request]] = []
 
 
 def cut(trace: Sequence[Request], count: int) -> list[list[Request]]:
-    """Cut a trace into parts that share no session."""
+    """Divide a trace into parts that share no session."""
     sessions = {name: number for number, name in enumerate(dict.fromkeys(r.session for r in trace))}
     return [[r for r in trace if sessions[r.session] % count == part] for part in range(count)]
 
@@ -43,14 +43,14 @@ def _send(part: int, url: str) -> list[Answer]:
 
 
 def read(router: Router, name: str) -> dict[str, float]:
-    """Return the values of a metric of a router by label."""
+    """Return the values of a router's metric, by label."""
     text = httpx.get(f"{router.url}/metrics", timeout=60, trust_env=False).text
     found = re.findall(rf'^{name}(?:{{[^}}]*"([^"]*)"}})? (\S+)$', text, re.MULTILINE)
     return {label: float(value) for label, value in found}
 
 
 class Watch(threading.Thread):
-    """Reads the routers' metrics until it is stopped: requests a second, and the lag of events."""
+    """Reads the routers' metrics until `stop`: requests a second, and the lag of events."""
 
     def __init__(self, routers: Sequence[Router]) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class Watch(threading.Thread):
 
 
 def counted(routers: Sequence[Router], workers: Sequence[SimulatedWorker]) -> Iterator[str]:
-    """Yield what the routers counted, next to what the workers hold."""
+    """Yield lines that compare what the routers count with what the workers hold."""
     buckets: Counter[str] = Counter()
     for router in routers:
         buckets.update(read(router, "mmhash_gateway_decision_seconds_bucket"))
@@ -102,7 +102,7 @@ def main() -> None:
     """Replay the trace once."""
     parser = argparse.ArgumentParser(prog="python -m bench.peers.rush", description=__doc__)
     parser.add_argument("--sessions", type=float, default=50, help="times those of the trace")
-    parser.add_argument("--rate", type=float, default=5, help="times the sessions begun a second")
+    parser.add_argument("--rate", type=float, default=5, help="multiplies the sessions a second")
     parser.add_argument("--workers", type=int, default=32)
     parser.add_argument("--replicas", type=int, default=2)
     parser.add_argument("--processes", type=int, default=4, help="of each replica")
@@ -110,7 +110,7 @@ def main() -> None:
     given = parser.parse_args()
     trace = TRACES["agents"].grown(given.sessions, rate=given.rate).requests()
     _parts[:] = cut(trace, given.clients)
-    plans = plan_all([])  # the workers plan each request: all at once would take a minute
+    plans = plan_all([])  # workers plan requests as they come: planning all now would take a minute
     command = mmhash("--processes", str(given.processes))
     with (
         simulated(plans, [SPEED] * given.workers, CACHE_TOKENS) as workers,

@@ -33,7 +33,7 @@ from bench.trace.records import Request
 from bench.trace.workload import renamed
 from tests.live.engines import Engine
 
-# The cache of each worker. The traces are made for fleets of two.
+# The size of each worker's cache: the traces are made for fleets of two.
 CACHE_TOKENS = FLEET_TOKENS // 2
 
 _WARM_UP = 8
@@ -49,7 +49,7 @@ class Run(NamedTuple):
     seed: int
     requests: int
     repeated: int
-    """The requests that failed and were sent again."""
+    """How many requests failed and were sent again."""
     cached_percent: float
     first_token_mean_ms: float
     first_token_p50_ms: float
@@ -57,9 +57,9 @@ class Run(NamedTuple):
     first_token_p99_ms: float
     busiest_computed_tokens: int
     router_cpu_ms: float
-    """For each request, of all replicas."""
+    """CPU time per request, summed over all replicas."""
     router_mib: float
-    """Of all replicas, at the end."""
+    """Memory of all replicas at the end."""
 
 
 class Setting:
@@ -75,14 +75,14 @@ class Setting:
 
 
 def _restart_router(setting: Setting, seconds: float) -> None:
-    """Replace the router by a new one, which gets the requests once it answers."""
+    """Replace the router with a new one, which gets requests once it answers."""
     time.sleep(seconds / 2)
     setting.routers.append(setting.start_router())
     setting.url = setting.routers[-1].url
 
 
 def _kill_worker(setting: Setting, seconds: float) -> None:
-    """End a worker, which comes back with an empty cache."""
+    """Kill a worker. It comes back with an empty cache."""
     time.sleep(0.4 * seconds)
     setting.workers[0].kill()
     time.sleep(0.1 * seconds)
@@ -97,7 +97,7 @@ class Scenario(NamedTuple):
     workers: int = 8
     replicas: int = 1
     slowest: float = 1.0
-    """The speed of one worker, relative to that of the others."""
+    """The speed of one worker, relative to the others."""
     event: Callable[[Setting, float], None] | None = None
     controls: tuple[str, ...] = ()
     """Other ways to run mmhash that are compared in this scenario."""
@@ -126,7 +126,7 @@ SCENARIOS = [
 
 @lru_cache(1)
 def _prepared(trace: LiveTrace, seed: int) -> tuple[list[Request], list[Request], Plans]:
-    """Return the requests of a trace, some of other content to begin with, and all plans."""
+    """Return a trace, warm-up requests of other content, and the plans of all requests."""
     requests = trace.with_seed(seed).requests()
     warm_up = [
         replace(one, session=f"warm-up-{one.session}")
@@ -187,7 +187,7 @@ def run_live(engines: Sequence[Engine], trace: LiveTrace, name: str, seed: int) 
 
 @contextmanager
 def started(command: Command, targets: Sequence[Target], replicas: int) -> Iterator[Setting]:
-    """Start routers in front of workers, and Envoy in front of several."""
+    """Start the routers in front of workers. If there are several, start Envoy in front of them."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mmhash-peers-")))
 
@@ -206,7 +206,7 @@ def started(command: Command, targets: Sequence[Target], replicas: int) -> Itera
 def measure(
     setting: Setting, trace: list[Request], event: Callable[[Setting, float], None] | None
 ) -> Run:
-    """Replay a trace; the caller fills in what the scenario and the router are."""
+    """Replay a trace. The caller fills in the names of the scenario and of the router."""
     cpu_s = sum(one.cpu_s() for one in setting.routers)
     thread = threading.Thread(target=event, args=(setting, trace[-1].at)) if event else None
     if thread:

@@ -1,8 +1,8 @@
 """`python -m bench.peers.throughput [--cores 2]`: requests a second and CPU of each router.
 
-The upstreams answer at once. Every body is a different prompt that mmhash plans: a text, or a text
-with an image. Each router has the first cores for itself, and as many processes or threads as
-cores. The load and the upstreams use the other cores, if there are any.
+The upstreams answer at once. mmhash plans each body: a text, or a text with an image. Each router
+has the first cores for itself, and as many processes or threads as cores. The load and the
+upstreams use the other cores, if there are any.
 """
 
 import argparse
@@ -32,15 +32,15 @@ from tests.support.prompt_models import write_qwen2_vl
 
 PATH = "/v1/chat/completions"
 VARIANTS = 24
-"""The different bodies of a load."""
+"""The number of different bodies in a load."""
 
 UPSTREAMS = 8
 LOADS = 4
-CONNECTIONS = 8  # of each load
+CONNECTIONS = 8  # for each load
 SECONDS = 1.5
 
 SIDES = {"text": 0, "149 kB": 192, "220 kB": 233, "366 kB": 302, "2 MB": 708}
-"""The pixels of a side of the image in each body."""
+"""The width and height of the image in each body, in pixels. 0 stands for no image."""
 
 
 class Row(NamedTuple):
@@ -51,16 +51,16 @@ class Row(NamedTuple):
     router: str
     requests_s: float
     cpu_ms: float
-    """The CPU time of a request in all processes of the router."""
+    """The CPU time that a request takes in all processes of the router."""
     picker_cpu_ms: float
-    """The CPU time of a request in the picker that the router asks."""
+    """The CPU time that a request takes in the picker that the router asks."""
     p99_ms: float
     alone_ms: float
-    """The median with one connection."""
+    """The median time of a request with one connection."""
 
 
 def bodies(side: int) -> list[bytes]:
-    """Return chats of equal length, each with an image of so many pixels a side; 0 is none."""
+    """Return chats of equal length, each with a square image unless its side is 0."""
     chance = np.random.default_rng(0)
     texts = []
     for number in range(VARIANTS):
@@ -86,7 +86,7 @@ class Way(NamedTuple):
 
 
 Start = Callable[[Sequence[Target], Path, int], AbstractContextManager[Way]]
-"""Runs a router in front of some workers, with a folder of its own, on so many cores."""
+"""Runs a router, given its workers, a folder for its files, and the number of cores."""
 
 
 def mmhash_words(command: str, workers: Sequence[Target], cores: int) -> list[str]:
@@ -98,7 +98,7 @@ def mmhash_words(command: str, workers: Sequence[Target], cores: int) -> list[st
 
 
 def routed(command: Callable[[Sequence[Target], int, Path, int], list[str]]) -> Start:
-    """Return how to run a router by its command."""
+    """Return a function that runs a router by its command."""
 
     @contextmanager
     def start(workers: Sequence[Target], folder: Path, cores: int) -> Iterator[Way]:
@@ -127,13 +127,13 @@ def vllm_router(workers: Sequence[Target], port: int, _folder: Path, _cores: int
 
 
 def round_robin(workers: Sequence[Target], port: int, folder: Path, cores: int) -> list[str]:
-    """Return the command of an Envoy alone."""
+    """Return the command of an Envoy without a picker."""
     settings = envoy_settings([one.url for one in workers], port, hashes=False)
     return envoy(settings, port, folder, cores)
 
 
 def picked(mode: str) -> Start:
-    """Return how to run an Envoy with a picker that gets bodies in this way."""
+    """Return a function that runs an Envoy with a picker, which gets bodies in this mode."""
 
     @contextmanager
     def start(workers: Sequence[Target], folder: Path, cores: int) -> Iterator[Way]:
@@ -169,7 +169,7 @@ ROUTERS: dict[str, Start] = {
 
 
 def cpu_s(pid: int) -> float:
-    """Return the seconds of CPU of a process and of its children that run."""
+    """Return the CPU seconds used by a process and by its running children."""
     total = 0.0
     for task in Path(f"/proc/{pid}/task").iterdir():
         children = (task / "children").read_text().split()
@@ -179,7 +179,7 @@ def cpu_s(pid: int) -> float:
 
 
 def measure(way: Way, texts: list[bytes], folder: Path) -> list[float]:
-    """Return requests a second, CPU of a request in the router and its picker, and times."""
+    """Return requests a second, CPU time per request in router and picker, and latencies."""
     file = folder / "bodies"
     file.write_bytes(b"".join(texts))
 
@@ -187,7 +187,7 @@ def measure(way: Way, texts: list[bytes], folder: Path) -> list[float]:
         options: Any = {"bodies": str(file), "media_type": "application/json"}
         return load(way.port, PATH, len(texts[0]), connections, seconds, **options)
 
-    send(2, 0.3)  # the first requests connect
+    send(2, 0.3)  # let the router connect to the workers
     pids = [pid for pid in (way.pid, way.picker) if pid]
     before = [cpu_s(pid) for pid in pids]
     with ThreadPoolExecutor(LOADS) as threads:
@@ -225,11 +225,11 @@ def rows(cores: int, wanted: Sequence[str], routers: Sequence[str], folder: Path
 
 
 def main() -> None:
-    """Measure each router on so many cores, and keep the other rows."""
+    """Measure the routers on so many cores, and keep the other rows of the file."""
     parser = argparse.ArgumentParser(prog="python -m bench.peers.throughput", description=__doc__)
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--body", action="append", help="default: all")
-    parser.add_argument("--router", action="append", help="the first words of a name; default: all")
+    parser.add_argument("--router", action="append", help="first words of its name; default: all")
     given = parser.parse_args()
     wanted = tuple(given.router or ("",))
     routers = [name for name in ROUTERS if name.startswith(wanted)]

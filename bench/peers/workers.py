@@ -1,8 +1,8 @@
 """Simulated workers over real sockets: servers that behave like vLLM's, without a model.
 
-Each worker is a process. It keeps blocks in a cache with vLLM's eviction, computes one prompt after
-another at a fixed speed, generates replies meanwhile, and publishes KV events with replays. Like
-vLLM, it sends the head of a stream at once.
+Each worker is a process. Its cache evicts blocks as vLLM does. It computes one prompt after another
+at a fixed speed, generates replies meanwhile, and publishes KV events with replays. Like vLLM, it
+sends the head of a stream at once.
 """
 
 import asyncio
@@ -42,11 +42,11 @@ SPELLING = f"{ENGINE}@{RELEASE}"
 # The gateway forwards requests without names for their images, so the plans use vLLM's own.
 _NAMED: dict[str, Any] = {"block_size": BLOCK_SIZE, "hashes": "engine"}
 
-_FORK = multiprocessing.get_context("fork")  # the plans are shared
+_FORK = multiprocessing.get_context("fork")  # the processes share the plans
 
 
 class Target(NamedTuple):
-    """What a router is told about a worker, simulated or real."""
+    """What a router needs to know about a worker, simulated or real."""
 
     url: str
     events: str
@@ -58,25 +58,25 @@ class Target(NamedTuple):
 
 
 class _Chat(msgspec.Struct):
-    """What a worker reads of a request."""
+    """The members of a request that a worker reads."""
 
     user: str = ""
     max_tokens: int = 0
     max_completion_tokens: int = 0
-    """The newer name, which sglang-router sends."""
+    """The newer name of `max_tokens`, which sglang-router sends."""
 
 
 _CHAT = msgspec.json.Decoder(_Chat)
 
 
 class Plans(NamedTuple):
-    """The plans of requests by their member `user`, made in advance to leave the CPU to routers."""
+    """The plans of requests, by `user`. They are made in advance, to leave the CPU to routers."""
 
     model: Model
     by_user: Mapping[str, Plan]
 
     def find(self, chat: _Chat, body: bytes) -> Plan:
-        """Return the plan of a request; sglang-router drops its `user`."""
+        """Return the plan of a request, even if sglang-router has dropped its `user`."""
         plan = self.by_user.get(chat.user)
         return plan or self.model.plan(json.loads(body), SPELLING, **_NAMED)
 
@@ -199,7 +199,7 @@ class SimulatedWorker:
         self.target = Target(
             f"http://{url}", f"tcp://{events}", f"tcp://{replay}", SPELLING, BLOCK_SIZE, folder
         )
-        # The second one is forked now, because forking is unsafe once this process has threads.
+        # Fork the replacement now, because forking is unsafe once this process has threads.
         self._processes = deque(self._fork() for _ in range(2))
 
     def _fork(self) -> tuple[BaseProcess, Event]:
@@ -209,7 +209,7 @@ class SimulatedWorker:
         return process, may_start
 
     def start(self) -> None:
-        """Start to serve, with an empty cache; once more after `kill`."""
+        """Start to serve with an empty cache. This works once more after `kill`."""
         self._processes[0][1].set()
 
     def _serve(self, may_start: Event) -> None:
@@ -221,7 +221,7 @@ class SimulatedWorker:
             uvicorn.run(server.app(), port=port, log_level="error")
 
     def wait(self) -> None:
-        """Wait until it answers."""
+        """Wait until the worker answers."""
         while True:
             try:
                 httpx.get(f"{self.target.url}/health", timeout=60, trust_env=False)
@@ -231,22 +231,22 @@ class SimulatedWorker:
                 return
 
     def kill(self) -> None:
-        """End the process at once."""
+        """Kill the process at once."""
         process, _ = self._processes.popleft()
         process.kill()
         process.join()
 
     def close(self) -> None:
-        """End its processes."""
+        """End the worker's processes."""
         while self._processes:
             self.kill()
 
     def counters(self) -> Counters:
-        """Return the tokens that it has received and had cached since its start."""
+        """Return how many tokens the worker has received since its start, and had cached."""
         return Counters(*self._metrics()[-2:])
 
     def blocks(self) -> int:
-        """Return how many blocks its cache holds."""
+        """Return how many blocks the worker's cache holds."""
         return self._metrics()[0]
 
     def _metrics(self) -> list[int]:
@@ -268,7 +268,7 @@ def plan_all(requests: Sequence[trace.Request]) -> Plans:
 def simulated(
     plans: Plans, speeds: Sequence[Speed], cache_tokens: int
 ) -> Iterator[list[SimulatedWorker]]:
-    """Run a worker of each speed."""
+    """Run a worker for each speed."""
     folder = str(Environment(ENGINE, RELEASE).model(MODEL))
     with ExitStack() as stack:
         workers = [SimulatedWorker(plans, folder, cache_tokens, speed) for speed in speeds]

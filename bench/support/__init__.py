@@ -1,1 +1,1 @@
-"""The code that benchmarks share: timing, result files, plots, servers, load, other code."""
+"""What benchmarks share: timing, result files, plots, servers, load, and code of peers."""

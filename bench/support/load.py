@@ -19,7 +19,7 @@ from typing import Any
 
 MIB = 1 << 20
 
-# Of a chunked body: what httpx and aiohttp send.
+# The chunk size of httpx and aiohttp.
 _CHUNK = 64 << 10
 
 Address = int | str
@@ -37,16 +37,16 @@ def load(
     bodies: str = "",
     media_type: str = "application/octet-stream",
 ) -> dict[str, Any]:
-    """Send bodies of one size on several connections; return the count, seconds and percentiles.
+    """Send bodies of one size on several connections. Return the count, seconds and percentiles.
 
-    The file `bodies` is a sequence of bodies of this size, which are sent in turn.
+    The file `bodies` has bodies of this size, one after another. They are sent in turn.
     """
     options = (address, path, nbytes, connections, seconds, chunked, bodies, media_type)
     return _in_a_process("load", *options)  # type: ignore[no-any-return]
 
 
 def probe(port: int, seconds: float, path: str = "/health") -> list[float]:
-    """Request `path` every 5 ms; return how many seconds each response took."""
+    """Request `path` every 5 ms. Return how many seconds each response took."""
     return _in_a_process("probe", port, seconds, path)  # type: ignore[no-any-return]
 
 
@@ -78,12 +78,12 @@ class _Connection:
         self._response = b""
 
     def send(self) -> bool:
-        """Send as much as the socket takes; return True if everything is sent."""
+        """Send as much as the socket takes. Return True if everything is sent."""
         try:
             if self._sent < 0:
                 self._sent += self.socket.send(self._head[self._sent :], socket.MSG_MORE)
             while 0 <= self._sent < self._nbytes:
-                # From the page cache: the load should cost as little as possible.
+                # Send from the page cache, so that the load takes little CPU.
                 count = min(MIB, self._nbytes - self._sent)
                 self._sent += os.sendfile(
                     self.socket.fileno(), self._file, self._offset + self._sent, count
@@ -93,7 +93,7 @@ class _Connection:
         return self._sent == self._nbytes
 
     def receive(self) -> bool:
-        """Read what the socket has; return True if the response is complete."""
+        """Read what the socket has. Return True if the response is complete."""
         self._response += self.socket.recv(65536)
         head, end, body = self._response.partition(b"\r\n\r\n")
         if not end:

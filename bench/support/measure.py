@@ -17,9 +17,9 @@ Call = Callable[[], object]
 
 
 class Row(NamedTuple):
-    """A measurement, with the peer it is compared with and the target it has to reach.
+    """A measurement, the peer's measurement, and the target.
 
-    These are the columns of most files in bench/results/: `ratio` is above 1 if the peer is slower,
+    These are the columns of most files in bench/results/. `ratio` is above 1 if the peer is slower,
     unless the name of the measurement says otherwise.
     """
 
@@ -35,8 +35,8 @@ class Row(NamedTuple):
 def medians(*calls: Call, rounds: int = 41, loops: int = 1) -> list[float]:
     """Return the median seconds of each call.
 
-    The calls take turns in random order, so that a busy moment of the machine slows all of them.
-    Use several loops if a call uses threads: to wake them takes as long as to hash 20 MiB.
+    The calls take turns in random order, so a busy moment of the machine slows all of them. Use
+    several loops if a call uses threads, because waking the threads is slow.
     """
     taken: list[list[float]] = [[] for _ in calls]
     for call in calls:
@@ -52,7 +52,7 @@ def medians(*calls: Call, rounds: int = 41, loops: int = 1) -> list[float]:
 
 
 def medians_of(calls: Mapping[str, Callable[[], float]], rounds: int = 5) -> list[float]:
-    """Return the median of the figures that each call returns; the calls take turns."""
+    """Return the median of the figures that each call returns. The calls take turns."""
     figures: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
@@ -91,7 +91,7 @@ def report(name: str, rows: list[Row]) -> None:
 
 
 def read(path: Path, kind: type[Kept]) -> list[Kept]:
-    """Return the rows that a CSV file keeps of one type; none if it does not exist."""
+    """Read rows of this type from a CSV file. Return no rows if the file does not exist."""
     if not path.exists():
         return []
     types = kind.__annotations__

@@ -1,4 +1,4 @@
-"""Other implementations, run from the code that their projects publish; none of it is kept here."""
+"""Runs other implementations from the code that their projects publish. None is kept here."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The service and, on the same server, the plain handlers that it is compared with.
+"""The service, and the plain handlers on the same server that it is compared with.
 
 `python -m bench.support.plain_handlers PROCESSES` serves them on a free port.
 """

@@ -10,7 +10,7 @@ from bench.support.measure import RESULTS
 __all__ = ["plt", "save"]
 
 mpl.use("svg")
-mpl.rcParams["svg.hashsalt"] = "mmhash"  # the ids in a file are random otherwise
+mpl.rcParams["svg.hashsalt"] = "mmhash"  # otherwise the ids in a file are random
 
 
 def save(figure: Any, name: str) -> None:

@@ -65,7 +65,7 @@ def upstream() -> Starlette:
 
 
 def plain(url: str) -> Starlette:
-    """Return a proxy as it is usually written with httpx."""
+    """Return a proxy as most people would write it with httpx."""
     client = httpx.AsyncClient(base_url=url, timeout=None)
 
     async def forward(request: Request) -> Response:

@@ -1,7 +1,7 @@
 """The least that a server can do with a body: receive it into one buffer, and answer.
 
-`python -m bench.support.receive_loop PORT`: the limit of any server on uvloop, without parser,
-framework and hash.
+`python -m bench.support.receive_loop PORT` shows the limit of any server on uvloop: it has no
+parser, no framework and no hash.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ class Receiver(asyncio.BufferedProtocol):
         self._missing = 0
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the same memory for all."""
+        """Return the same memory for every read."""
         del sizehint
         return _BUFFER
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Count the bytes; answer at the end of a body."""
+        """Count the bytes. Answer at the end of a body."""
         if self._missing == 0:
             head, _, body = bytes(_BUFFER[:nbytes]).partition(b"\r\n\r\n")
             length = head.partition(b"Content-Length: ")[2].partition(b"\r\n")[0]

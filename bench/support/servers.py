@@ -1,4 +1,4 @@
-"""Servers that benchmarks start, each in a process of its own."""
+"""Starts servers for benchmarks, each in its own process."""
 
 import os
 import re
@@ -28,7 +28,7 @@ class Server(NamedTuple):
 
     def cpu_s(self) -> float:
         """Return the seconds of CPU that the process has used."""
-        # The kernel's clock of a process, as clock_getcpuclockid(3) names it: to the nanosecond.
+        # The id of the process's CPU clock, as by clock_getcpuclockid(3). It counts nanoseconds.
         return time.clock_gettime((~self.process.pid << 3) | 2)
 
 
@@ -43,7 +43,7 @@ def run_module(*module: str, **environment: str) -> Iterator[Server]:
             re.search(r"running on (?:http://[^:]+:(\d+)|\S*unix)", line) for line in process.stderr
         )
         port = next(int(match[1] or 0) for match in lines if match)
-        # A full pipe would block the server at its next line of log.
+        # A full pipe would block the server at its next log line.
         drain = subprocess.Popen(["cat"], stdin=process.stderr, stdout=subprocess.DEVNULL)
         try:
             yield Server(process, port)
@@ -55,7 +55,7 @@ def run_module(*module: str, **environment: str) -> Iterator[Server]:
 
 @contextmanager
 def running(*module: str, **environment: str) -> Iterator[str]:
-    """Run `python -m MODULE … --port 0`; yield the URL of the server."""
+    """Run `python -m MODULE … --port 0`. Yield the URL of the server."""
     with run_module(*module, "--port", "0", **environment) as server:
         yield f"http://127.0.0.1:{server.port}"
 
@@ -78,7 +78,7 @@ def _wait_until_ready(port: int, processes: int) -> None:
                     break
         except OSError:
             time.sleep(0.05)
-    time.sleep(2.0 * (processes - 1))  # the answer is the first process's
+    time.sleep(2.0 * (processes - 1))  # only the first process has answered yet
 
 
 @contextmanager
@@ -104,7 +104,7 @@ def processes_of(session: int) -> Iterator[tuple[int, float]]:
     """Yield each process of a session, and the seconds of CPU that it has used."""
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            # Behind the name, which may have spaces: state, ppid, pgrp, session, …
+            # After the name, which may contain spaces, come state, ppid, pgrp, session, …
             fields = path.read_text().rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
             continue

@@ -1,6 +1,6 @@
 """A handler that only counts the bytes of a body, on uvicorn as its users run it.
 
-`python -m bench.support.stock_uvicorn ADDRESS`: a port of this machine, or the path of a socket.
+`python -m bench.support.stock_uvicorn ADDRESS` serves a port of this machine or a socket's path.
 """
 
 import sys

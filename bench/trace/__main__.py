@@ -1,4 +1,4 @@
-"""`python -m bench.trace`: the fit; `--write NAME FILE`: a trace as JSON lines."""
+"""`python -m bench.trace` prints the fit. `--write NAME FILE` writes a trace as JSON lines."""
 
 import argparse
 from dataclasses import replace
@@ -16,7 +16,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--write", nargs=2, metavar=("NAME", "FILE"), help=", ".join(WORKLOADS))
     parser.add_argument("--sessions", type=int)
-    parser.add_argument("--reuse", type=float, help="0: the control, with single turns")
+    parser.add_argument("--reuse", type=float, help="0 gives the control, with single turns")
     parser.add_argument("--window", type=int)
     parser.add_argument("--turns", type=int, nargs=2, metavar=("FEWEST", "MOST"))
     parser.add_argument("--tenants", type=int)

@@ -1,4 +1,4 @@
-"""Content from its id: real images and texts, and the OpenAI requests that carry them."""
+"""Makes real images and texts from ids, and OpenAI requests that carry them."""
 
 import base64
 from functools import lru_cache
@@ -16,7 +16,7 @@ _GRID = 12
 
 
 def jpeg(image: Image) -> bytes:
-    """Return the JPEG file of an image; other ids are other pixels."""
+    """Return the JPEG file of an image. Different ids give different pixels."""
     colours = Random(image.image).randbytes(_GRID * _GRID * 3)
     grid = Pillow.frombytes("RGB", (_GRID, _GRID), colours)
     file = BytesIO()
@@ -33,13 +33,13 @@ def data_url(image: Image) -> str:
 
 
 def text_of(text: Text, letters_per_token: int) -> str:
-    """Return a text; one letter is a token for a tokenizer of bytes, about four for others."""
+    """Return a text. For a byte tokenizer one letter is a token, for others about four are."""
     draw = Random(text.text)
     return "".join(draw.choices(_LETTERS, k=text.tokens * letters_per_token))
 
 
 def openai_request(request: Request, model: str, *, letters_per_token: int = 4) -> dict[str, Any]:
-    """Return the streamed chat request; tenants have salts, so that they share no cache."""
+    """Return the streamed chat request. Tenants have salts, so they share no cache."""
 
     def part(one: Image | Text) -> dict[str, Any]:
         if isinstance(one, Image):

@@ -64,7 +64,7 @@ def output_tokens(draw: Random) -> int:
 
 
 def client_weights(clients: int, top: int, share: float) -> list[float]:
-    """Return the parts of the load of clients by Zipf's law, the top ones with that share."""
+    """Divide the load among clients by Zipf's law. The top clients get this share together."""
     low, high = 0.0, 10.0
     for _ in range(60):
         exponent = (low + high) / 2
@@ -77,7 +77,7 @@ def client_weights(clients: int, top: int, share: float) -> list[float]:
 
 
 def apportion(total: int, weights: list[float]) -> list[int]:
-    """Divide a total by weights into whole numbers: the largest remainders are rounded up."""
+    """Divide a total by weights into whole numbers. The largest remainders are rounded up."""
     exact = [total * weight for weight in weights]
     counts = [int(value) for value in exact]
     by_remainder = sorted(range(len(exact)), key=lambda index: counts[index] - exact[index])
@@ -87,6 +87,6 @@ def apportion(total: int, weights: list[float]) -> list[int]:
 
 
 def quantile(values: list[int], part: float) -> int:
-    """Return the smallest value that has at least that part of the values at or below it."""
+    """Return the smallest value such that at least this share of all values is not larger."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, max(0, math.ceil(part * len(ordered)) - 1))]

@@ -20,7 +20,7 @@ class Figure(NamedTuple):
     workload: Workload
     name: str
     published: float
-    tolerance: float  # relative; the figures are of finite samples
+    tolerance: float  # relative, because the samples are finite
     measure: Callable[[Trace], float]
 
 
@@ -46,12 +46,12 @@ def _load_of_top_clients(trace: Trace) -> float:
 
 
 def references(trace: Trace) -> int:
-    """Return how many times the turns bring an image."""
+    """Return how many images all turns bring, repeated ones included."""
     return sum(len(one.new_images) for one in trace)
 
 
 def distinct_images(trace: Trace) -> int:
-    """Return how many images a trace has."""
+    """Return how many different images a trace has."""
     return len({image.image for one in trace for image in one.images})
 
 
@@ -64,7 +64,7 @@ def _screenshots(trace: Trace) -> float:
 
 
 def _repeated_screenshots(trace: Trace) -> float:
-    """Return the fewest images that a request of 33 has in common with its previous turn."""
+    """Return the fewest images that a request with 33 images shares with the turn before."""
     images = {(one.session, one.turn): {image.image for image in one.images} for one in trace}
     return min(
         len(images[one.session, one.turn - 1].intersection(image.image for image in one.images))

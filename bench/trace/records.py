@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Text:
-    """A text of that many tokens; the same id is the same text."""
+    """A text of this many tokens. Equal ids stand for equal texts."""
 
     text: str
     tokens: int
@@ -16,7 +16,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Image:
-    """An image; the same id is the same image. A token is 28 by 28 pixels, as in Qwen2-VL."""
+    """An image. Equal ids stand for equal images. A token is 28 by 28 pixels, as in Qwen2-VL."""
 
     image: str
     width: int
@@ -24,7 +24,7 @@ class Image:
 
     @property
     def tokens(self) -> int:
-        """The tokens of its placeholder."""
+        """The number of tokens of the image's placeholder."""
         return (self.width // TOKEN_SIDE) * (self.height // TOKEN_SIDE)
 
 
@@ -69,7 +69,7 @@ class Request:
 
     @property
     def tokens(self) -> int:
-        """The tokens of the prompt, without those of the chat template."""
+        """The number of tokens in the prompt, apart from the chat template's own."""
         return sum(part.tokens for part in self._parts())
 
     def _parts(self) -> Iterator[Image | Text]:

@@ -1,8 +1,7 @@
 """Workloads with knobs, and the traces that they generate.
 
-A client starts sessions; a session is a chat of one or more turns; each turn is a request with all
-messages before it. A turn brings text and images. An image is new, or one that its tenant has sent
-before.
+A client starts sessions. A session is a chat of one or more turns. Each turn is a request with all
+earlier messages. A turn brings text and images. An image is new, or its tenant has sent it before.
 """
 
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from bench.trace.records import Image, Message, Request, Text
 # About ServeGen's median of texts.
 _QUESTION_TOKENS = 100
 
-# The images that a turn brings.
+# How many images a turn brings.
 IMAGES: dict[str, Callable[[Random, int], int]] = {
     "fitted": lambda draw, _turn: distributions.image_count(draw),
     "first turn": lambda _draw, turn: int(turn == 0),
@@ -33,19 +32,19 @@ class Workload:
 
     name: str
     sessions: int
-    turns: tuple[int, int] = (1, 1)  # the fewest and the most of a session, equally likely between
+    turns: tuple[int, int] = (1, 1)  # the fewest and the most in a session, evenly distributed
     images: str = "fitted"
-    reuse: float = 0.0  # part of the images that were in an earlier turn or session of the tenant
-    window: int | None = None  # a request has only so many images, the newest; None: it grows
+    reuse: float = 0.0  # the share of images from an earlier turn or session of the tenant
+    window: int | None = None  # a request keeps only this many of the newest images
     clients: int = 35
     top_clients: int = 8
     top_share: float = 0.74
     tenants: int = 1
-    questions: int = 0  # the texts that all turns ask; 0: each is new
-    system: int = 0  # tokens of the system prompt that all requests of a client begin with
+    questions: int = 0  # the number of different texts in all turns; 0 makes each text new
+    system: int = 0  # tokens of the system prompt, which a client's requests share
     rate: float = 1.0  # sessions per second
-    burst: float = 2.0  # variance of the Gamma-distributed gaps over that of Poisson arrivals
-    pause_s: float = 15.0  # mean gap between the turns of a session
+    burst: float = 2.0  # the variance of the gaps, relative to Poisson arrivals
+    pause_s: float = 15.0  # the mean gap between the turns of a session
     context: int | None = None  # a session ends before a prompt with its reply exceeds this
     seed: int = 0
 
@@ -64,8 +63,8 @@ REFERENCES = Workload(
 )
 AGENTS = Workload("agents", sessions=12, turns=(17, 17), images="screenshots", clients=12)
 
-# Many questions about few images, and few questions about many images. The image comes first, and
-# the text does not tell which image it is about.
+# Many questions about a few images, and a few questions about many images. The image comes first,
+# and the text does not show which image it is about.
 DOCUMENTS = Workload("documents", sessions=110, images="first turn", reuse=0.8)
 SAME_QUESTION = Workload("same question", sessions=110, images="first turn", reuse=0.5, questions=4)
 WORKLOADS = {one.name: one for one in (SERVEGEN, VISIONARENA, REFERENCES, AGENTS)}
@@ -77,7 +76,7 @@ def generate(workload: Workload) -> list[Request]:
 
 
 def scaled(requests: list[Request], factor: float, replies: float) -> list[Request]:
-    """Return a trace for slow engines: prompts and replies keep these parts of their tokens.
+    """Return a trace for slow engines: prompts and replies are scaled by these factors.
 
     Its clients, sessions, times and reuse stay the same.
     """
@@ -99,7 +98,7 @@ def scaled(requests: list[Request], factor: float, replies: float) -> list[Reque
 
 
 def renamed(requests: list[Request], prefix: str) -> list[Request]:
-    """Return a trace of other content: caches that hold one trace have no part of the other."""
+    """Return the trace with other content, so that no cache holds parts of both traces."""
 
     def part(one: Image | Text) -> Image | Text:
         if isinstance(one, Text):
@@ -132,7 +131,7 @@ class _Generator:
         self._references = self._new = 0
 
     def requests(self) -> list[Request]:
-        """Generate the turns in order of their arrival: reuse follows time, not sessions."""
+        """Generate the turns in order of arrival, because reuse follows time, not sessions."""
         sessions = self._sessions()
         due = [
             (at, number, turn)
@@ -170,7 +169,7 @@ class _Generator:
         return list(accumulate(gaps, initial=session.arrival))
 
     def _turn(self, session: _Session, turn: int, at: float) -> Request | None:
-        """Generate a request; None if its session has ended because the context is full."""
+        """Generate a request, or None if its session has ended because the context is full."""
         draw, name = self._draw, f"{session.name}.{turn}"
         if len(session.history) < 2 * turn:
             return None
@@ -206,7 +205,7 @@ class _Generator:
         return (Message("system", (Text(f"c{session.client}.system", tokens),)),)
 
     def _image(self, tenant: str) -> Image:
-        """Return an image, new or known: the part `reuse` of all is known, to within one."""
+        """Return a new or a known image. Of all images so far, the share `reuse` is known."""
         load, draw = self._workload, self._draw
         known = self._images.setdefault(tenant, [])
         self._references += 1
@@ -219,7 +218,7 @@ class _Generator:
         return image
 
     def _in_window(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-        """Drop images but the newest, as agents do whose context would overflow."""
+        """Keep only the newest images, as agents do before their context overflows."""
         window = self._workload.window
         if window is None:
             return messages
