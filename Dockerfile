@@ -1,5 +1,5 @@
 # docker build -t mmhash .    With a GPU: docker build --build-arg EXTRAS=service,cuda -t mmhash:cuda .
-# How to run it: docs/docker.md. Proven without Docker: make image.
+# docs/docker.md shows how to run it. `make image` builds and tests it without Docker.
 ARG BASE=docker.io/library/python:3.11-slim-bookworm
 
 FROM ${BASE} AS build
@@ -8,8 +8,8 @@ WORKDIR /src
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY mmhash mmhash
 COPY service service
-# The pip that installs stays behind with this stage, and so does its configuration: the address of
-# an index may hold a password. The constraints hold for what builds the package too.
+# pip and its configuration stay behind in this stage, because an index's address may hold a
+# password. The constraints also apply to build requirements.
 RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
     python3 -m venv /pip \
     && python3 -m venv --without-pip /opt/mmhash \
@@ -24,13 +24,13 @@ LABEL org.opencontainers.image.title="mmhash" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/mmhash /opt/mmhash
-# Nothing is written but below /tmp: the rest may be read-only.
+# mmhash writes only below /tmp, so the rest may be read-only.
 ENV PATH=/opt/mmhash/bin:$PATH \
     MMHASH_HOST=0.0.0.0 \
     MMHASH_CACHE_DIR=/tmp/mmhash
 USER 65532:65532
 EXPOSE 8780
-# Answers what has begun, and ends.
+# mmhash then answers the running requests and exits.
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=6s --start-period=30s --retries=3 CMD ["mmhash", "health", "--ready"]
 ENTRYPOINT ["mmhash"]

@@ -1,4 +1,4 @@
-# `make serve` and `make test` need Python (3.11 or newer) and make, nothing else. uv is used if it is installed.
+# `make serve` and `make test` need only make and Python (3.11 or newer). They use uv if it is installed.
 PYTHON ?= python3
 HOST ?= 127.0.0.1
 PORT ?= 8780
@@ -6,7 +6,7 @@ BIN := .venv/bin
 UV := $(shell command -v uv 2>/dev/null)
 EXTRAS ?= service
 
-# The constraints hold for the build requirements too.
+# The constraints apply to build requirements too.
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export UV_CONSTRAINT := $(CURDIR)/constraints.txt
@@ -15,18 +15,18 @@ export UV_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 ifdef UV
 CREATE_VENV = $(UV) venv --quiet --allow-existing --seed --python $(PYTHON) .venv
 INSTALL = $(UV) pip install --quiet --python $(BIN)/python
-# By pip, whose configuration may name a CPU build: uv does not read it and would get the CUDA build.
+# Install torch with pip: its configuration may name a CPU build, which uv would miss.
 INSTALL_TORCH = $(BIN)/python -m pip install --quiet --no-compile torch
 else
 CREATE_VENV = $(PYTHON) -m venv .venv
 INSTALL = $(BIN)/python -m pip install --quiet --no-compile
 endif
 
-# Python compiles a module when it is imported first, and keeps the bytecode for hundreds of processes.
-# pip would compile all modules of all packages, one after another.
+# Let Python write bytecode: hundreds of processes share what the first import has compiled. pip need
+# not compile, because it would compile every module of every package.
 unexport PYTHONDONTWRITEBYTECODE
 
-# One stamp per set of packages; the larger set includes the smaller one.
+# There is one stamp per set of packages. The larger set includes the smaller one.
 SERVICE := .venv/installed-service
 DEV := .venv/installed-dev
 
@@ -49,16 +49,16 @@ setup: $(DEV)
 serve: $(SERVICE)
 	$(BIN)/mmhash serve --host $(HOST) --port $(PORT)
 
-# One process per core; the tests of a file share its servers. ARGS="-k name" selects tests.
+# Use one process per core. The tests of a file share its servers. ARGS="-k name" selects tests.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-# All their tests are slow: importing openai, playwright and the rest takes 1.5 s per process.
+# All tests in these folders are slow. Collecting them would import openai and playwright in every process.
 SLOW_FOLDERS := --ignore tests/browser --ignore tests/live
 
 test: $(DEV)
 	HYPOTHESIS_PROFILE=fast $(PYTEST) -m "not slow and not live" $(SLOW_FOLDERS) $(ARGS)
 
-# The engines last, by themselves: each needs both cores to start.
+# Run the engines last and alone, because each takes all cores to start.
 test-all: $(DEV)
 	$(PYTEST) -m "not live" $(ARGS)
 	$(MAKE) live
@@ -83,38 +83,38 @@ format: $(DEV)
 bench: $(DEV)
 	$(BIN)/python -m bench
 
-# Seconds per target, on all cores; failing inputs are written to build/fuzz/.
+# The seconds for each target, on all cores. Failing inputs are written to build/fuzz/.
 FUZZ_SECONDS ?= 120
 
 fuzz: $(DEV)
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS)
 
-# Runs unmodified vLLM and SGLang servers on the CPU; builds them in ~/.cache/mmhash-live first.
+# Runs unmodified vLLM and SGLang servers on the CPU. First builds them in ~/.cache/mmhash-live.
 live: $(DEV)
 	@begin=$$(date +%s); \
 	$(BIN)/python -m pytest -m "live and not slow" tests/live $(ARGS); code=$$?; \
 	echo "make live: $$(( $$(date +%s) - begin )) s"; exit $$code
 
 # Compares prompt plans with transformers' processors, in an environment in ~/.cache/mmhash-oracle, and
-# with the prompts that a vLLM of `make live` makes of chats.
+# with the prompts of chats in a vLLM of `make live`.
 oracle: $(DEV)
 	$(BIN)/python -m tests.oracle $(ARGS)
 	$(BIN)/python -m tests.oracle.processed
 	$(BIN)/python -m tests.oracle.templates
 	$(BIN)/python -m pytest -q tests/unit/mmhash/prompts/test_vllm_prompts.py
 
-# Two vLLM workers on the CPU behind `mmhash gateway`, until Ctrl-C; DEMO_EXIT=1 ends after the table.
+# Runs two vLLM workers on the CPU behind `mmhash gateway` until Ctrl-C. DEMO_EXIT=1 ends after the table.
 demo: $(DEV)
 	$(BIN)/python -m bench.fleet.demo
 
-# The documentation site in build/site, which works without a network.
+# Builds the documentation site in build/site. It works without a network.
 docs: $(DEV)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 vectors: $(DEV)
 	$(BIN)/python tests/vectors/make.py
 
-# As root on Debian, with its packages buildah, debootstrap and iproute2.
+# Needs root on Debian, and the packages buildah, debootstrap and iproute2.
 image: $(DEV)
 	deploy/image.sh $(BIN)/python $(EXTRAS)
 

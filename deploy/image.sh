@@ -34,15 +34,15 @@ buildah build --quiet --format docker --pull=never --tag mmhash --secret "id=pip
     --volume /etc/ssl/certs:/etc/ssl/certs:ro --build-arg "EXTRAS=$extras" --build-arg "REVISION=$revision" .
 buildah images --format '{{.Name}}:{{.Tag}} {{.Size}}'
 
-step "its environment, by its own command"
+step "the image's environment, as mmhash env reports it"
 container=$(buildah from --pull=never mmhash)
 buildah run "$container" mmhash env
 
-step "started from its root file system, read-only, without a network, as its own user"
+step "the image's root file system, run read-only, without a network, as its user"
 buildah inspect --type image mmhash >"$folder/image.json"
 IMAGE_ROOT=$(buildah mount "$container") IMAGE_CONFIG=$folder/image.json IMAGE_EXTRAS=$extras
 export IMAGE_ROOT IMAGE_CONFIG IMAGE_EXTRAS
-# A mount namespace of its own: the mounts disappear with the command.
+# Use a new mount namespace: the mounts disappear with the command.
 unshare --mount --net bash -euc '
     mount --bind "$IMAGE_ROOT" "$IMAGE_ROOT"
     mount --options remount,bind,ro "$IMAGE_ROOT"

@@ -1,8 +1,8 @@
 r"""A gateway that sends each chat to the vLLM worker whose cache has its longest prefix.
 
-One call of mmhash plans the chat: it returns the block keys of the prompt and the chat with its
-images' keys. The workers' KV events show which of the blocks each one has. `mmhash gateway` does
-this with more policies, limits and metrics; this file shows its core.
+One call of mmhash plans the chat: it returns the block keys of the prompt, and the chat with its
+images' keys. The workers' KV events show which blocks each worker has. `mmhash gateway` does the
+same with more policies, limits and metrics. This file shows the core.
 
 MMHASH=http://127.0.0.1:8780 MODEL=qwen2-vl BLOCK_SIZE=16 \
     WORKERS=http://one:8000,tcp://one:5557,http://two:8000,tcp://two:5557 \
@@ -47,7 +47,7 @@ app = FastAPI(lifespan=lifespan)
 
 @app.post("/v1/chat/completions")
 async def complete(chat: dict[str, Any]) -> Response:
-    """Forward a chat to the worker with its longest cached prefix, then to the least loaded."""
+    """Forward a chat to the worker with its longest cached prefix, or to the least loaded one."""
     state = app.state
     plan = await state.mmhash.plan(
         chat, model=os.environ["MODEL"], engine="vllm", block_size=int(os.environ["BLOCK_SIZE"])

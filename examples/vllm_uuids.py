@@ -1,7 +1,7 @@
-"""vLLM's `multi_modal_uuids`: the engine uses the key and hashes nothing itself.
+"""Passes keys to vLLM as `multi_modal_uuids`: the engine uses them, and hashes nothing itself.
 
-A gateway that has the key of an image can find the worker that has the image in its cache, and
-`llm.generate` accepts None in place of an image whose uuid is in the cache.
+A gateway that knows an image's key can find the worker that has the image cached. `llm.generate`
+accepts None in place of an image whose uuid is in the cache.
 """
 # ruff: noqa: T201  (an example prints its result)
 
@@ -25,7 +25,7 @@ async def prompt(text: str, images: list[Image.Image], hasher: AsyncHasher) -> d
 
 
 async def main() -> None:
-    """Make two prompts that share an image and so its uuid."""
+    """Make two prompts that share an image, and therefore its uuid."""
     cat, dog = Image.new("RGB", (640, 480), "orange"), Image.new("RGB", (640, 480), "brown")
     async with AsyncHasher() as hasher:
         one = await prompt("<image>What is it?", [cat], hasher)
