@@ -1,4 +1,4 @@
-"""`/annotate` by the library alone: for tests of what it puts into a request."""
+"""Does what `/annotate` does, but by the library alone, for tests of what it inserts."""
 
 import json
 from typing import Any
@@ -9,7 +9,7 @@ from mmhash.requests import Document, read_for
 
 
 def annotate(engine: str, body: Any) -> dict[str, Any]:
-    """Return the request with a hash in each place, and the key and fields of each."""
+    """Return the request with a hash in each place, and each hash's key and fields."""
     text = body if isinstance(body, bytes) else json.dumps(body).encode()
     found, release = find(engine)
     request = read_for(Document(text), found, release)

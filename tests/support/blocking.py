@@ -1,4 +1,4 @@
-"""An AsyncClient behind blocking methods, so that one test covers both clients."""
+"""An AsyncClient behind blocking methods, so one test covers both clients."""
 
 import asyncio
 from typing import Any, Self
@@ -7,7 +7,7 @@ from mmhash.client import AsyncClient
 
 
 class BlockingAsyncClient:
-    """An AsyncClient whose methods block until their result is there."""
+    """An AsyncClient whose methods block until they have their result."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._arguments, self._options = arguments, options

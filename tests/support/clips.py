@@ -37,7 +37,7 @@ def make_video(
     seed: int = 0,
     sound: bytes | None = None,
 ) -> bytes:
-    """Return a file of one of the kinds in `VIDEOS`, with a sound as the second track if given."""
+    """Return a file of a kind in `VIDEOS`. If a sound is given, it is the second track."""
     container_format, codec, defaults = VIDEOS[name]
     chosen = defaults | (options or {})
     movflags = {key: value for key, value in chosen.items() if key == "movflags"}
@@ -70,8 +70,8 @@ def make_video(
 def _kept_scheduling() -> Iterator[None]:
     """Keep the scheduling of this thread.
 
-    SVT-AV1 makes a thread of root a real-time one of the highest priority. All threads and processes
-    that it starts inherit that: they never share a core, and tests wait for each other in vain.
+    If root runs SVT-AV1, it gives the thread the highest real-time priority. All threads and
+    processes that the thread starts inherit the priority, never share a core, and block each other.
     """
     if sys.platform != "linux":
         yield
@@ -84,7 +84,7 @@ def _kept_scheduling() -> Iterator[None]:
 
 
 def remux(film: bytes, sound: bytes | None = None, container_format: str = "matroska") -> bytes:
-    """Return a film in another container, with a sound beside it if given."""
+    """Return a film in another container, and with a sound if one is given."""
     out = BytesIO()
     with av.open(out, "w", format=container_format) as target:
         opened: list[Any] = [av.open(BytesIO(each)) for each in (film, sound) if each]
@@ -102,7 +102,7 @@ def remux(film: bytes, sound: bytes | None = None, container_format: str = "matr
 
 
 def make_audio(name: str, seconds: float = 1.0, *, rate: int = 16_000, channels: int = 2) -> bytes:
-    """Return a file of one of the kinds in `AUDIOS`."""
+    """Return a file of a kind in `AUDIOS`."""
     container_format, codec = AUDIOS[name]
     layout = ("mono", "stereo")[channels - 1]
     noise = np.random.default_rng(1).normal(0, 3000, (1, int(seconds * rate) * channels))

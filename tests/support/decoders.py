@@ -1,4 +1,4 @@
-"""Decoder processes, and their state by /proc."""
+"""Finds decoder processes, and reads their state from /proc."""
 
 import asyncio
 import threading
@@ -18,7 +18,7 @@ _MODULE = b"mmhash_service.decoder.process"
 def run_with_pool(
     function: Callable[[DecoderPool], Coroutine[Any, Any, Any]], **settings: Any
 ) -> Any:
-    """Run a coroutine function with a pool that has started, of one decoder unless set."""
+    """Run a coroutine function with a started pool. By default the pool has one decoder."""
 
     async def main() -> Any:
         pool = DecoderPool(Settings(**{"decoders": 1, **settings}))
@@ -32,7 +32,7 @@ def run_with_pool(
 
 
 async def wait_until_ready(pool: DecoderPool) -> None:
-    """Wait until all processes of a pool have started, for a minute at most."""
+    """Wait at most a minute until all processes of a pool have started."""
     for _ in range(12):  # the probe itself waits for 5 s
         if await pool.is_ready():
             return
@@ -40,21 +40,21 @@ async def wait_until_ready(pool: DecoderPool) -> None:
 
 
 def wait_for_ready(client: httpx.Client) -> None:
-    """Wait until a service answers that all of its decoders have started, for a minute at most."""
+    """Wait at most a minute until a service says that all of its decoders have started."""
     until = time.monotonic() + 60
     while client.get("/ready").status_code != 200:
         assert time.monotonic() < until, "the decoders did not start"
 
 
 def children() -> list[int]:
-    """Return the decoder processes of this thread: a server of other tests has its own thread."""
+    """Return the decoder processes of this thread. Servers of other tests have their own threads."""
     thread = threading.get_native_id()
     listed = map(int, Path(f"/proc/self/task/{thread}/children").read_text().split())
     return sorted(filter(is_decoder, listed))
 
 
 def is_decoder(pid: int) -> bool:
-    """Return True if a process is a decoder; one that has exited is none."""
+    """Return True if a process is a decoder and has not exited."""
     try:
         return _MODULE in Path(f"/proc/{pid}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -62,7 +62,7 @@ def is_decoder(pid: int) -> bool:
 
 
 def state(pid: int) -> str:
-    """Return the state of a process as in proc(5), and Z also when it is gone."""
+    """Return the state of a process as in proc(5), or Z if the process is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):

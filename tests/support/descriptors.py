@@ -1,13 +1,13 @@
-"""The open files of this process, for tests of code that leaves none."""
+"""Counts the open files of this process, for tests that code leaves none open."""
 
 from contextlib import suppress
 from pathlib import Path
 
 
 def descriptors_below(prefix: str) -> int:
-    """Return the number of descriptors of files below a prefix; those of other tests come and go."""
+    """Count the descriptors of files below a prefix. Other tests open and close other files."""
     found = 0
     for descriptor in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # the listing's own
+        with suppress(FileNotFoundError):  # the descriptor of the listing itself
             found += str(descriptor.readlink()).startswith(prefix)
     return found

@@ -1,10 +1,10 @@
-"""A small engine in a process of its own: HTTP as vLLM and SGLang answer, without a model.
+"""A small engine in its own process: it speaks HTTP like vLLM and SGLang, but has no model.
 
 python -m tests.support.engine_worker NAME PORT [MODEL …]
 
-With models it lists them, and refuses requests for others, as vLLM does. Every request is echoed,
-so that a test sees what reached it. A body's member `mode` asks for a fault, and `seconds` for a slow
-response. MMHASH_PLUGIN names the features that it claims of the plugin.
+If it is given models, it lists them and refuses requests for others, as vLLM does. It echoes every
+request, so a test sees what reached it. A body's member `mode` asks for a fault, and `seconds` for
+a slow response. MMHASH_PLUGIN names the features of the plugin that it claims to have.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from typing import Any
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-# Pieces of a stream that a proxy must not parse: split events, comments, bytes that are no UTF-8.
+# Pieces of a stream that a proxy must not parse: split events, comments, bytes beyond UTF-8.
 STREAM = (
     b'data: {"choices": [{"delta": {"content": "a"}}]}\n\nda',
     b"ta: {}\r\n\r\n: a comment\n\n",
@@ -25,7 +25,7 @@ STREAM = (
     b"data: [DONE]\n\n",
 )
 
-# What the gateway asks by itself, like /health.
+# The gateway asks for these by itself, as it does for /health.
 _PROBES = {"/v1/models", "/version", "/server_info", "/get_server_info"}
 
 

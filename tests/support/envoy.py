@@ -1,4 +1,4 @@
-"""A real Envoy with the configuration of deploy/envoy, and `mmhash picker` beside it."""
+"""Runs a real Envoy with the configuration of deploy/envoy, and `mmhash picker` beside it."""
 
 import subprocess
 import sys
@@ -21,14 +21,14 @@ CONFIGURATION = Path(__file__).parents[2] / "deploy" / "envoy" / "envoy.yaml"
 PICKER = (sys.executable, "-m", "mmhash", "picker", *FEW)
 
 SHOW_METADATA = "x-shown-metadata"
-"""The header of responses in which Envoy shows the endpoints of its metadata."""
+"""The response header in which Envoy shows the endpoints from its metadata."""
 
 
 class Configuration:
     """The configuration of an Envoy, with the parts that tests change."""
 
     def __init__(self, workers: Sequence[str], *pickers: str) -> None:
-        """Read the file, and put in the addresses of workers and of pickers, asked in turn."""
+        """Read the file, and insert the addresses of workers and pickers. Envoy asks pickers in turn."""
         self.document: dict[str, Any] = yaml.safe_load(CONFIGURATION.read_text())
         resources = self.document["static_resources"]
         self.listener = resources["listeners"][0]
@@ -47,13 +47,13 @@ class Configuration:
         self.listener["address"] = _address(f"127.0.0.1:{port}")
 
     def show_metadata(self) -> None:
-        """Have Envoy show the endpoints of its metadata in each response."""
+        """Let Envoy show the endpoints from its metadata in each response."""
         value = "%DYNAMIC_METADATA(envoy.lb:x-gateway-destination-endpoint)%"
         header = {"header": {"key": SHOW_METADATA, "value": value}}
         self.host["response_headers_to_add"] = [header]
 
     def body_mode(self, mode: str) -> None:
-        """Send bodies to the picker in another way."""
+        """Send bodies to the picker in this mode."""
         self.ext_proc["processing_mode"]["request_body_mode"] = mode
         if mode == "FULL_DUPLEX_STREAMED":
             self.ext_proc["processing_mode"]["request_trailer_mode"] = "SEND"
@@ -122,7 +122,7 @@ class Picker(NamedTuple):
 
     @property
     def endpoint(self) -> str:
-        """Its address as Envoy has it."""
+        """The picker's address, as Envoy's configuration takes it."""
         host, port = self.service.address
         return f"{host}:{port}"
 
@@ -144,7 +144,7 @@ def picker_for(
         serving(*named, *arguments, settings=chosen, program=PICKER, **options) as service,
         httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=TIMEOUT_S) as client,
     ):
-        wait_until(lambda: _responds(client))  # it listens for gRPC before
+        wait_until(lambda: _responds(client))  # it listens for gRPC even earlier
         yield Picker(service, client)
 
 

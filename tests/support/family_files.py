@@ -18,7 +18,7 @@ def write_files(
     engine: str = "vllm",
     **files: dict[str, Any],
 ) -> ModelFiles:
-    """Write a model's files, `preprocessor_config` and the like by name, and read them back."""
+    """Write a model's files, such as `preprocessor_config`, by name, and read them back."""
     tokenizer.write(folder, special)
     for name, content in {**files, "config": config}.items():
         (folder / f"{name}.json").write_text(json.dumps(content))

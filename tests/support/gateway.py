@@ -1,4 +1,4 @@
-"""Real processes for tests of the gateway: small engines, and `mmhash gateway` in front of them."""
+"""Runs real processes to test the gateway: small engines, and `mmhash gateway` before them."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from tests.support.service import FEW, TIMEOUT_S, Service, serving
 
 COMMAND = (sys.executable, "-m", "mmhash", "gateway", *FEW)
 
-# A crash is noticed within a second, but a slow worker on a busy machine stays healthy.
+# The gateway notices a crash within a second, but a slow worker stays healthy.
 QUICK = {
     "gateway.health_interval_s": "0.1",
     "gateway.health_timeout_s": "20",
@@ -35,7 +35,7 @@ class EngineProcess:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the engine, and wait until it answers."""
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "tests.support.engine_worker"),
@@ -55,16 +55,16 @@ class EngineProcess:
         raise AssertionError(f"{self.name} did not start")
 
     def state(self) -> dict[str, Any]:
-        """Return what it has seen."""
+        """Return what the engine has seen."""
         return httpx.get(f"{self.url}/state", timeout=TIMEOUT_S).json()
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal."""
+        """Send the engine a signal."""
         assert self.process is not None
         self.process.send_signal(number)
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the engine at once."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()

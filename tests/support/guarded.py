@@ -1,4 +1,4 @@
-"""The guard in front of an engine that notes what it receives, without a server."""
+"""The guard, without a server, in front of an engine that records what it receives."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The application on a real server in a thread of this process, on a free port."""
+"""Runs the application on a real server, in a thread of this process and on a free port."""
 
 import socket
 import time
@@ -16,7 +16,7 @@ from tests.support.service import read_all
 
 
 class Server(NamedTuple):
-    """A server that listens: its client, its address and its application."""
+    """A running server: its client, its address and its application."""
 
     client: httpx.Client
     address: tuple[str, int]
@@ -28,20 +28,20 @@ class Server(NamedTuple):
             time.sleep(0.001)
 
     def send_raw(self, request: bytes) -> bytes:
-        """Send bytes as they are, and return what comes until the server closes."""
+        """Send bytes as they are, and return what the server sends until it closes the connection."""
         with socket.create_connection(self.address, timeout=60) as connection:
             connection.sendall(request)
             return read_all(connection)
 
 
 def start_decoders_late(app: FastAPI) -> None:
-    """Let an application start its decoders before the first image or readiness probe.
+    """Start an application's decoders only before the first image or readiness probe.
 
-    Most tests need none.
+    Most tests need no decoder.
     """
     resources = getattr(app.state, "resources", None)
 
-    if resources is None:  # a small application of a test
+    if resources is None:  # a test's own small application
         return
     pool = resources.decoders
 
@@ -66,7 +66,7 @@ def running(app: FastAPI, uds: Path | None = None) -> Iterator[Server]:
             while not server.started and thread.is_alive():
                 time.sleep(0.001)
             url = "http://{}:{}".format(*address)
-            # Without `verify`: loading the authorities takes CPU, and nothing here uses TLS.
+            # Do not load certificate authorities: that takes CPU, and nothing here uses TLS.
             transport = httpx.HTTPTransport(verify=False, uds=None if uds is None else str(uds))
             with httpx.Client(base_url=url, timeout=60, transport=transport) as client:
                 yield Server(client, address, server)

@@ -1,4 +1,4 @@
-"""A publisher of KV events that speaks as vLLM's and SGLang's do: numbered batches, and replays."""
+"""Publishes KV events as vLLM and SGLang do: in numbered batches, with replays."""
 
 import json
 import signal
@@ -102,11 +102,11 @@ class Publisher:
         self.close()
 
     def publish(self, *events: Any, time: float = 0.0, is_lost: bool = False) -> None:
-        """Publish one batch; a lost one is only in the buffer of replays."""
+        """Publish one batch. If `is_lost`, it is only in the buffer of replays."""
         self.send(msgspec.msgpack.encode([time, list(events), self.rank]), is_lost=is_lost)
 
     def send(self, payload: bytes, *, is_lost: bool = False) -> None:
-        """Publish a batch, or other bytes instead of one."""
+        """Publish a batch, or any other bytes."""
         with self._lock:
             number, self.number = self.number, self.number + 1
             if not is_lost:
@@ -114,12 +114,12 @@ class Publisher:
             self._buffer.append((number, payload))
 
     def send_frames(self, frames: Iterable[bytes]) -> None:
-        """Send a message of any frames."""
+        """Send a message with any frames."""
         with self._lock:
             self._pub.send_multipart(list(frames))
 
     def close(self) -> None:
-        """Close its sockets; safe to call twice."""
+        """Close the sockets. A second call does nothing."""
         self._is_closing = True
         self._thread.join()
         self._context.destroy(linger=0)
@@ -146,7 +146,7 @@ class Publisher:
 
 
 class PublisherProcess:
-    """A publisher in a process of its own, to be killed, stopped and started again."""
+    """A publisher in its own process, which tests can kill, stop and start again."""
 
     def __init__(self, events: int = 0, replay: int = 0) -> None:
         command = [sys.executable, "-m", "tests.support.kv_publisher", str(events), str(replay)]

@@ -1,4 +1,4 @@
-"""Raw sockets that answer each connection in a thread of its own."""
+"""Serves raw sockets, with a thread for each connection."""
 
 import socket
 import threading
@@ -7,7 +7,7 @@ from contextlib import suppress
 
 
 def serve_connections(listener: socket.socket, serve: Callable[[socket.socket], None]) -> None:
-    """Call `serve` with each connection, until `stop_listening`; it may end by an OSError."""
+    """Call `serve` with each connection, until `stop_listening`. `serve` may raise OSError."""
 
     def run(connection: socket.socket) -> None:
         with connection, suppress(OSError):

@@ -18,7 +18,7 @@ def hash_pixels(client: httpx.Client, image: bytes, **headers: str) -> dict[str,
 
 
 def share_an_image(one: httpx.Client, two: httpx.Client, images: list[bytes]) -> bytes:
-    """Return an image that one service decodes and the other then has in its memo.
+    """Return an image that one service decodes and the other then finds in its memo.
 
     On a busy machine some entries are stored too late, or not at all.
     """

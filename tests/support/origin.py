@@ -28,7 +28,7 @@ class Origin:
 
     @staticmethod
     def ok(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
-        """A good answer."""
+        """Return a successful response."""
         lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers, "", ""]
         return "\r\n".join(lines).encode("latin-1") + body
 

@@ -1,6 +1,7 @@
-"""`mmhash`, with more time for the memo's store: `python -m tests.support.patient_service serve`.
+"""`mmhash` with longer time-outs for the memo's store.
 
-Only to be run: it changes the process that imports it, and each process of the service imports it.
+Run it as `python -m tests.support.patient_service serve`. Do not import it elsewhere, because the
+import changes the process. Each process of the service imports it.
 """
 
 from mmhash.cli import main

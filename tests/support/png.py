@@ -11,7 +11,7 @@ def chunk(name: bytes, content: bytes) -> bytes:
 
 
 def png(width: int, height: int, *chunks: bytes, color_type: int = 0) -> bytes:
-    """Return a file of 8 bits a channel, with these chunks between its header and its end."""
+    """Return a file with 8 bits per channel, and these chunks between its header and its end."""
     header = struct.pack(">IIBBBBB", width, height, 8, color_type, 0, 0, 0)
     parts = chunk(b"IHDR", header), *chunks, chunk(b"IEND", b"")
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)

@@ -3,8 +3,8 @@
 import secrets
 import socket
 
-# The system gives outgoing connections, and servers that ask for any port, higher ones (from 32768
-# on, by default): none of them takes one of these before its server, or while it restarts.
+# The system takes higher ports, by default from 32768 on, for outgoing connections and for servers
+# that ask for any port. So none of them takes one of these before its server, or while it restarts.
 _PORTS = range(10_000, 22_000)
 
 # The bus of a Redis cluster has the port this much above the server's.
@@ -12,9 +12,9 @@ _BUS = 10_000
 
 
 def free_port() -> int:
-    """Return a port that nothing listens on, nor on the one of its cluster bus."""
+    """Return a port on which nothing listens, nor on the port of its cluster bus."""
     while True:
-        port = secrets.choice(_PORTS)  # `random` is seeded alike in all processes that run tests
+        port = secrets.choice(_PORTS)  # all test processes seed `random` alike
         with socket.socket() as one, socket.socket() as other:
             try:
                 one.bind(("127.0.0.1", port))

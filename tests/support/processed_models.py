@@ -1,4 +1,4 @@
-"""Directories of models that no family is built in for: with processors of transformers, or of ours."""
+"""Models without a built-in family: their processor is from transformers, or is our own."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from tests.oracle import tokenizer
 IMAGE_TOKEN = "<|IMAGE_PLACEHOLDER|>"
 AUDIO_TOKENS = ("<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>")
 
-# Each hostile image has a width of its own.
+# The width of a hostile image chooses what the processor does.
 KILLED, HANGING, NEGATIVE, HUNGRY, FRAMED, READ = 1, 2, 3, 4, 5, 6
 
 _HOSTILE = '''
@@ -49,7 +49,7 @@ _HOSTILE = '''
 
 
 def write_paddleocr(folder: Path) -> Path:
-    """Write a PaddleOCR-VL."""
+    """Write a PaddleOCR-VL model."""
     image = {"image_processor_type": "PaddleOCRVLImageProcessor", "patch_size": 14, "merge_size": 2}
     image |= {"temporal_patch_size": 1, "size": {"shortest_edge": 147456, "longest_edge": 2359296}}
     processor = {"processor_class": "PaddleOCRVLProcessor", "image_processor": image}
@@ -57,14 +57,14 @@ def write_paddleocr(folder: Path) -> Path:
 
 
 def write_qwen2_audio(folder: Path) -> Path:
-    """Write a Qwen2-Audio."""
+    """Write a Qwen2-Audio model."""
     clip = {"feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 128}
     processor = {"processor_class": "Qwen2AudioProcessor", "feature_extractor": clip}
     return _write(folder, "qwen2_audio", processor, AUDIO_TOKENS)
 
 
 def write_hostile(folder: Path) -> Path:
-    """Write a model whose own program is its processor."""
+    """Write a model whose processor is a program in its directory."""
     written = _write(
         folder,
         "hostile",

@@ -6,7 +6,7 @@ from tests.live import models
 
 
 def write_qwen2_vl(folder: Path) -> Path:
-    """Write the tiny Qwen2-VL of the live tests, which an engine loads too."""
+    """Write the tiny Qwen2-VL of the live tests, which engines can load too."""
     return write("qwen2_vl", folder)
 
 

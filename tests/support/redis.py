@@ -30,7 +30,7 @@ class RedisServer:
         self.start()
 
     def start(self) -> None:
-        """Run it, and return when it answers."""
+        """Start the server, and return when it answers."""
         self.process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
         with self.client() as client:
             while True:
@@ -42,18 +42,18 @@ class RedisServer:
                     time.sleep(0.01)
 
     def client(self) -> Any:
-        """Return a plain client of it, closed by its context."""
+        """Return a plain client, to be used as a context manager."""
         return closing(Redis(port=self.port, socket_timeout=TIMEOUT_S))
 
     def kill(self) -> None:
-        """End it at once; its entries are lost."""
+        """Kill the server at once. Its entries are lost."""
         self.process.kill()
         self.process.wait()
 
     def freeze(self) -> None:
-        """Stop it from answering while its connections stay open."""
+        """Stop the server from answering, but keep its connections open."""
         self.process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Continue it."""
+        """Let the server answer again."""
         self.process.send_signal(signal.SIGCONT)

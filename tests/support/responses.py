@@ -1,4 +1,4 @@
-"""The items of a response, or its problem."""
+"""Reads the items of a response, or its problem."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ def items_of(response: httpx.Response) -> list[dict[str, Any]]:
 
 
 def problem_of(response: httpx.Response | bytes) -> tuple[int, str]:
-    """Return the status and the name of a problem; bytes are the response as it was sent."""
+    """Return the status and the name of a problem. The response may be raw bytes."""
     if isinstance(response, bytes):
         head, _, body = response.partition(b"\r\n\r\n")
         status, problem = int(head.split()[1]), json.loads(body)

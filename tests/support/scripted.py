@@ -9,9 +9,9 @@ Answer = tuple[int, dict[str, str], bytes] | None
 
 
 class ScriptedServer:
-    """A server that sends these responses in turn, and the last one again and again.
+    """A server that sends these responses in turn, and then repeats the last one.
 
-    A path of `by_path` has a response of its own.
+    `by_path` gives the responses of single paths.
     """
 
     def __init__(self, *answers: Answer, by_path: dict[str, Answer] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The service in a process of its own: start it with settings, read its address and log, stop it."""
+"""Runs the service in its own process: starts and stops it, and reads its address and log."""
 
 import json
 import os
@@ -15,14 +15,14 @@ from typing import IO, Any
 
 import httpx
 
-# A busy machine is not a failure.
+# Wait long, because a busy machine is not a failure.
 TIMEOUT_S = 120
 
-# A free port, and one decoder, because each takes CPU to start. Later arguments override these.
+# Take a free port and one decoder: each takes CPU to start. Later arguments override these.
 FEW = ("--port", "0", "--set", "decoders=1")
 COMMAND = (sys.executable, "-m", "mmhash", "serve", *FEW)
 
-# A request of six bytes; the server asks for them by `100 Continue`.
+# A request with a body of six bytes. The server asks for the body by `100 Continue`.
 BEGIN = (
     b"POST /hash HTTP/1.1\r\nHost: test\r\nContent-Type: application/octet-stream\r\n"
     b"Content-Length: 6\r\nExpect: 100-continue\r\n\r\n"
@@ -30,7 +30,7 @@ BEGIN = (
 
 
 class Log:
-    """The lines that a process writes, read by a thread: a full pipe would block the process."""
+    """The lines that a process writes. A thread reads them, or a full pipe would block the process."""
 
     def __init__(self, stream: IO[str]) -> None:
         self.lines: list[str] = []
@@ -50,7 +50,7 @@ class Log:
         return "".join(self.lines)
 
     def wait_for(self, pattern: str, count: int = 1) -> list[re.Match[str]]:
-        """Return the next matches; each call begins behind the last line of the one before."""
+        """Return the next matches. Each call begins after the last line of the previous call."""
         matches: list[re.Match[str]] = []
         with self._changed:
             while len(matches) < count:
@@ -99,7 +99,7 @@ class Service:
         env: Mapping[str, str] | None = None,
         new_session: bool = False,
     ) -> None:
-        """Start it; the settings are given by `--set`, encoded as JSON unless they are strings."""
+        """Start the process. Settings are passed by `--set`, as JSON unless they are strings."""
         command = [*program, *arguments]
         for name, value in (settings or {}).items():
             text = value if isinstance(value, str) else json.dumps(value)
@@ -132,14 +132,14 @@ class Service:
 
     @property
     def server_pids(self) -> list[int]:
-        """The server processes, without the resource tracker that spawned ones have."""
+        """The server processes, without the resource tracker of spawned processes."""
         pid = self.process.pid
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         return [int(pid) for pid in children if b"resource_tracker" not in command_line(int(pid))]
 
     def new_client(self, **options: Any) -> httpx.Client:
-        """Return a client of it, which the caller closes."""
-        # Without `verify`: loading the authorities takes CPU, and nothing here uses TLS.
+        """Return a client of the service. The caller closes it."""
+        # Do not load certificate authorities: that takes CPU, and nothing here uses TLS.
         path = None if self.socket_path is None else str(self.socket_path)
         transport = httpx.HTTPTransport(uds=path, verify=False)
         return httpx.Client(base_url=self.url, transport=transport, timeout=TIMEOUT_S, **options)
@@ -149,7 +149,7 @@ class Service:
         return socket.create_connection(self.address, timeout=TIMEOUT_S)
 
     def send_raw(self, request: bytes) -> bytes:
-        """Send bytes as they are, and return those received until the server closes."""
+        """Send bytes as they are, and return what the server sends until it closes the connection."""
         with self.connect() as connection:
             connection.sendall(request)
             return read_all(connection)
@@ -176,7 +176,7 @@ class Service:
         return self.log.text
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the process at once."""
         self.process.kill()
         self.process.wait()
         self.log.join(5)
@@ -184,7 +184,7 @@ class Service:
 
 @contextmanager
 def serving(*arguments: str, **options: Any) -> Iterator[Service]:
-    """Run a service that listens; at the end it must stop without an error."""
+    """Run a service until the block ends. It must then stop without an error."""
     service = Service(*arguments, **options)
     try:
         service.wait_until_listening()
@@ -196,7 +196,7 @@ def serving(*arguments: str, **options: Any) -> Iterator[Service]:
 
 
 def handles_signals(pid: int) -> bool:
-    """Return True if a process has a handler for SIGTERM: server processes have one once they run."""
+    """Return True if a process handles SIGTERM, as a server process does once it runs."""
     status = Path(f"/proc/{pid}/status").read_text()
     caught = int(status.partition("SigCgt:")[2].split()[0], 16)
     return bool(caught >> (signal.SIGTERM - 1) & 1)

@@ -1,4 +1,4 @@
-"""A copy of the tracked files: a build there disturbs no other test, and sees nothing untracked."""
+"""Copies the tracked files. A build in the copy disturbs no test, and sees no untracked file."""
 
 import os
 import subprocess

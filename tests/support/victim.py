@@ -1,4 +1,4 @@
-"""A service to attack, in a process of its own."""
+"""A service to attack, in its own process."""
 
 import re
 import socket
@@ -42,25 +42,25 @@ class Victim(service.Service):
         return self.client.post("/hash", json={"items": items, **more})
 
     def memory(self) -> int:
-        """Return the bytes that it has in memory."""
+        """Return how many bytes the service has in memory."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         resident = re.search(r"VmRSS:\s+(\d+) kB", status)
         assert resident is not None
         return int(resident[1]) << 10
 
     def end(self) -> None:
-        """Stop it; its log is complete then."""
+        """Stop the service. Its log is then complete."""
         self.client.close()
         self.process.terminate()
         self.process.wait(service.TIMEOUT_S)
         self.log.join()
 
     def assert_well(self) -> None:
-        """Assert that it runs, is ready, keeps nothing of an attack, and hashes correctly."""
-        print(self.log.text[-4000:])  # of a test that failed, pytest shows it
+        """Assert that the service is ready, holds nothing of an attack, and hashes correctly."""
+        print(self.log.text[-4000:])  # pytest shows this if the test fails
         assert self.process.poll() is None
         with self.new_client() as client:
-            if not self._has_been_ready:  # on a busy machine its decoders may still be starting
+            if not self._has_been_ready:  # its decoders may still be starting
                 wait_for_ready(client)
                 self._has_been_ready = True
             assert client.get("/ready").status_code == 200
@@ -72,7 +72,7 @@ class Victim(service.Service):
 
 @contextmanager
 def serving(**settings: Any) -> Iterator[Victim]:
-    """Run a service with other settings; in the end it must be well."""
+    """Run a service with other settings. At the end it must still be well."""
     victim = Victim(**settings)
     try:
         yield victim
@@ -84,7 +84,7 @@ def serving(**settings: Any) -> Iterator[Victim]:
 
 
 def flood(connection: socket.socket, piece: bytes, *, count: int, pause_s: float = 0) -> None:
-    """Send pieces until the server closes the connection; it must not take them all."""
+    """Send pieces until the server closes the connection. It must not accept all of them."""
     try:
         for _ in range(count):
             connection.sendall(piece)

@@ -1,4 +1,4 @@
-"""Operators of torchvision without its compiled part, which needs CUDA's libraries."""
+"""Declares operators of torchvision without its compiled part, which needs CUDA's libraries."""
 
 from pathlib import Path
 
@@ -13,6 +13,6 @@ _DECLARATIONS = (
 
 
 def declare_vision_operators(packages: Path) -> None:
-    """Declare those that torchvision needs when it is imported; `packages` has it."""
+    """Declare the operators that torchvision needs at import. It is installed in `packages`."""
     path = packages / "torchvision" / "_meta_registrations.py"
     path.write_text(_DECLARATIONS + path.read_text())

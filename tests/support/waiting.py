@@ -1,4 +1,4 @@
-"""Waiting for what other processes and threads do."""
+"""Waits for what other processes and threads do."""
 
 import time
 from collections.abc import Callable
@@ -13,7 +13,7 @@ def wait_until(
     seconds: float = TIMEOUT_S,
     pause_s: float = 0.01,
 ) -> None:
-    """Wait until the condition holds; raise with `what` if it does not in time."""
+    """Wait until the condition holds. If it does not in time, raise an error with `what`."""
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, what
