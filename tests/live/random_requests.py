@@ -1,4 +1,4 @@
-"""Random requests of each form: texts, tools, images, system prompts, odd but valid members."""
+"""Makes random requests of each form: texts, tools, images, odd but valid members."""
 
 import base64
 import io
@@ -33,19 +33,19 @@ _SIZES = ((28, 28), (100, 60), (300, 200), (57, 311), (1, 1))
 
 
 class Random(random.Random):
-    """A source of requests; one engine or another takes some members only."""
+    """A source of random requests for an engine. Engines differ in the members that they take."""
 
     def __init__(self, engine: str, seed: int) -> None:
         super().__init__(seed)
         self.engine = engine
 
     def text(self) -> str:
-        """Return a text that begins like no other."""
+        """Return a text with a beginning that no other text has."""
         words = self.choices(_WORDS, k=self.randrange(1, 5))
         return " ".join([secrets.token_hex(self.randrange(2, 20)), *words])
 
     def maybe(self, make: Callable[[], Json], odds: float = 0.5) -> Json:
-        """Return members, or none."""
+        """Return these members, or none."""
         return make() if self.random() < odds else {}
 
     def image(self) -> str:
@@ -57,7 +57,7 @@ class Random(random.Random):
         return base64.b64encode(buffer.getvalue()).decode()
 
     def template_kwargs(self) -> Json:
-        """Return variables of the template, one of which makes each prompt begin like no other."""
+        """Return variables of the template. One of them gives each prompt a beginning of its own."""
         thinking = self.maybe(lambda: {"enable_thinking": False}, 0.1)
         return {"chat_template_kwargs": {"nonce": secrets.token_hex(8), **thinking}}
 
@@ -78,7 +78,7 @@ def messages(rng: Random) -> Json:
     body |= rng.maybe(lambda: {"stop_sequences": ["\n\n"], "stream": False}, 0.2)
     efforts = ("low", "medium", "high", "xhigh", "max")
     body |= rng.maybe(lambda: {"output_config": {"effort": rng.choice(efforts)}}, 0.2)
-    if rng.engine == "vllm":  # in SGLang its parser of reasoning decides on thinking
+    if rng.engine == "vllm":  # in SGLang, the parser of reasoning decides about thinking
         kinds: tuple[Json, ...] = ({"type": "disabled"}, {"type": "adaptive"})
         body |= rng.maybe(lambda: {"thinking": rng.choice(kinds)}, 0.3)
         body |= rng.maybe(lambda: {"cache_salt": secrets.token_hex(8)}, 0.2)
@@ -268,7 +268,7 @@ def _input_image(rng: Random) -> Json:
 
 
 def _output_items(rng: Random, names: list[str]) -> list[Json]:
-    """Return what a model has said, in one to four items, and the results of its calls."""
+    """Return one to four items of a model's output, and the results of its tool calls."""
     items: list[Json] = []
     if rng.random() < 0.3:
         items.append(

@@ -1,4 +1,4 @@
-"""Results of live tests, kept in files that the docs show."""
+"""Keeps the results of live tests in files that the docs show."""
 
 import datetime
 import json

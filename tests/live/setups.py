@@ -2,7 +2,7 @@
 
 from typing import Literal, NamedTuple
 
-# What operators may switch on: /inference/v1/generate, processing options in requests, embeddings.
+# Operators may switch these on: /inference/v1/generate, processing options, embeddings.
 WIDE_OPEN = (
     *("--enable-scale-out", "--trust-request-mm-kwargs"),
     *("--enable-mm-embeds", "--enable-prompt-embeds"),
@@ -20,7 +20,7 @@ class Setup(NamedTuple):
     seed: str | None = None
     guard: str | None = None  # "always", or "switched" by a header
     has_lora: bool = False
-    # The tests of it that `make live` runs, which has to end within minutes; the others are slow.
+    # Which of its tests `make live` runs. All others are slow, and `make live` must end in minutes.
     quick: Literal["all", "names", "none"] = "none"
 
     @property

@@ -1,4 +1,4 @@
-"""Agents' clients have the same answers through the gateway, which plans each request."""
+"""Agents' clients get the same answers through the gateway, which plans each request."""
 
 import base64
 import io
@@ -19,13 +19,13 @@ WITHOUT_GUARD = True
 
 
 class Servers(NamedTuple):
-    """The URLs of an engine, and of the gateway before it."""
+    """The URLs of an engine, and of the gateway in front of it."""
 
     engine: str
     gateway: str
 
     def in_turn(self) -> tuple[str, str, str]:
-        """Return the engine twice: rounding differs in its first answer, which fills its cache."""
+        """Return the engine twice: its first answer, which fills the cache, is rounded differently."""
         return self.engine, self.engine, self.gateway
 
 
@@ -92,7 +92,7 @@ def planned_tokens(servers: Servers, path: str, body: dict[str, Any]) -> int:
     return int(answer.json()["plan"]["tokens"])
 
 
-# SGLang calls an answer that reached its limit incomplete.
+# SGLang calls an answer incomplete if it reached its limit.
 _ENDS = {"response.completed", "response.incomplete"}
 
 

@@ -1,4 +1,4 @@
-"""The effect of /annotate in a running engine's prefix cache."""
+"""What a request from /annotate finds in a running engine's prefix cache."""
 
 import base64
 import io
@@ -55,7 +55,7 @@ def web() -> Iterator[Web]:
 
 @pytest.fixture(scope="module")
 def service(web: Web) -> Iterator[TestClient]:
-    """The service, which signs with the guard's secret and fetches from this machine."""
+    """A service that signs with the guard's secret and may fetch from this machine."""
     settings = Settings.model_validate(
         {
             "tag_secrets": [prompts.SECRET.hex()],
@@ -70,7 +70,7 @@ def service(web: Web) -> Iterator[TestClient]:
 def _send(
     engine: Engine, service: TestClient, body: dict[str, Any], *, of: str = "pixels"
 ) -> tuple[int, dict[str, Any]]:
-    """Send a request as /annotate returns it; return its cached tokens, and the request."""
+    """Send a request as /annotate returns it. Return its cached tokens and the request."""
     query = {"engine": engine.spelling, "of": of, "sign": "1"}
     answer = service.post("/annotate", params=query, json=body)
     assert answer.status_code == 200, answer.text[:2000]
@@ -122,7 +122,7 @@ def test_options_have_keys_of_their_own(
     assert _send(engine, service, second)[0] >= picture.tokens
 
 
-# Random frames as a file, written by the decoder that the engine reads it with.
+# Writes random frames to a file with the library by which the engine reads it.
 _FILM = """
 import sys, cv2, numpy
 writer = cv2.VideoWriter(sys.argv[1], cv2.VideoWriter.fourcc(*"MJPG"), 4, (112, 112))
@@ -160,6 +160,6 @@ def test_images_by_url(engine: Engine, service: TestClient, web: Web) -> None:
     else:
         body["image_data"] = [url]
     assert _send(engine, service, body)[0] == 0
-    # The same pixels, sent in the request.
+    # Send the same pixels in the request itself.
     inline = _body(engine, picture.as_format("BMP"), text=text)
     assert _send(engine, service, inline)[0] >= picture.tokens

@@ -1,6 +1,6 @@
-"""vLLM names images itself, and the gateway knows the names: what it forwards is what came.
+"""vLLM names images itself, and the gateway computes the same names: it changes no request.
 
-`LIVE_IMAGES=500` sends more of them.
+`LIVE_IMAGES=500` sends more images.
 """
 
 import base64
@@ -25,7 +25,7 @@ RELEASES = ("vllm@0.28.0", "vllm@0.30.0", "vllm@0.32.0")
 WITHOUT_GUARD = True
 IMAGES = int(os.environ.get("LIVE_IMAGES", "24"))
 
-# Those that Pillow can write, and whose size a plan reads.
+# The modes that Pillow can write, in formats whose size a plan can read.
 MODES = {
     "JPEG": ("RGB", "L", "CMYK"),
     "PNG": ("RGB", "L", "1", "P", "LA", "RGBA"),
@@ -49,7 +49,7 @@ class Sample(NamedTuple):
 
 
 def samples(count: int) -> Iterator[Sample]:
-    """Yield images in all formats and modes, and how they are to be processed."""
+    """Yield images in all formats and modes, with options for processing them."""
     rng = random.Random(37)
     kinds = [(kind, mode) for kind, modes in MODES.items() for mode in modes]
     for number in range(count):
@@ -82,7 +82,7 @@ def origin() -> Iterator[Origin]:
 @pytest.fixture(scope="module")
 def gateway(engine: Engine, origin: Origin) -> Iterator[Service]:
     worker = engine.url
-    if engine.environment.release != "0.32.0":  # the first one here that says where it publishes
+    if engine.environment.release != "0.32.0":  # which reports where it publishes
         worker += f",events={engine.events.endpoint}"
     if engine.seed is not None:
         worker += f",seed={engine.seed}"
@@ -98,7 +98,7 @@ def gateway(engine: Engine, origin: Origin) -> Iterator[Service]:
 
 
 def chat(url: str, number: int, options: dict[str, Any]) -> bytes:
-    """Return a chat as some client spells it."""
+    """Return a chat as one of several clients would write it."""
     text = f"Image {number}. " + "What is it? " * 30
     parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": text}]
     body = {"model": "tiny", "max_tokens": 1, "messages": [{"role": "user", "content": parts}]}
@@ -135,7 +135,7 @@ def forwarded(client: httpx.Client, body: bytes) -> bytes:
 
 
 def wait_for_blocks(client: httpx.Client, body: bytes, block_size: int) -> dict[str, Any]:
-    """Return the decision for a request once the events of its blocks have come, if they do."""
+    """Return the decision for a request once its blocks' events have come, or after a while."""
     until = time.monotonic() + 5
     while True:
         routed: dict[str, Any] = client.post("/route", content=body, headers=JSON).json()

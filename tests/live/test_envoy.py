@@ -1,4 +1,4 @@
-"""Two vLLM servers behind a real Envoy with two pickers: answers, and tokens that are cached."""
+"""Two vLLM servers behind a real Envoy with two pickers: answers and cached tokens."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -14,14 +14,14 @@ from tests.support.envoy import Configuration, envoy_with, picker_for
 from tests.support.gateway import gateway_before
 from tests.support.waiting import wait_until
 
-# It starts two servers of its own: `pytest -m live tests/live/test_envoy.py`.
+# This starts two engines. Run it with `pytest -m live tests/live/test_envoy.py`.
 pytestmark = pytest.mark.slow
 
 OPTIONS: dict[str, Any] = {"api_key": "none", "max_retries": 0, "timeout": 120}
 
 
 class Fleet(NamedTuple):
-    """Two engines, and clients of the first, of an Envoy and of a gateway before both."""
+    """Two engines; clients of the first one, of an Envoy, and of a gateway in front of both."""
 
     engines: list[Engine]
     bare: openai.OpenAI
@@ -74,7 +74,7 @@ def test_a_call_has_the_same_answer(fleet: Fleet, name: str) -> None:
 
 
 def test_as_many_tokens_are_cached_as_by_the_gateway(fleet: Fleet) -> None:
-    """Conversations with images of several turns, each turn after the answer to the one before."""
+    """In conversations with images, each turn waits for the answer to the previous one."""
     cached = {}
     for name, client in (("envoy", fleet.envoy), ("gateway", fleet.gateway)):
         cached[name] = [
@@ -87,7 +87,7 @@ def test_as_many_tokens_are_cached_as_by_the_gateway(fleet: Fleet) -> None:
 
 
 def _converse(client: openai.OpenAI, topic: str) -> Iterator[float]:
-    """Yield the cached part of what each later turn has in common with the one before."""
+    """Yield, for each later turn, the cached share of what it has in common with the turn before."""
     color = f"#{abs(hash(topic)) % (1 << 24):06x}"
     text = f"About {topic}. " * 20
     messages: list[Any] = [

@@ -1,4 +1,4 @@
-"""Plans of random requests of each form: ids and block names are those of the engine.
+"""Plans random requests of each form, and compares ids and block names with the engine's.
 
 MMHASH_LIVE_REQUESTS is the number of requests of each form and engine.
 """
@@ -49,7 +49,7 @@ def test_random_requests_are_planned_as_the_engine_reads_them(engine: Engine, pa
         if max(plan.lengths) >= prompts.MAX_TOKENS:
             continue
         planned += 1
-        # SGLang takes no key in these forms: it names an image by the pixels that it computes.
+        # SGLang takes no key in these forms. It names an image by its processed pixels.
         sent = request if engine.name == "sglang" else plan.request
         if "hashes" in asked:
             assert sent == request, seed
@@ -74,7 +74,7 @@ def test_random_requests_are_planned_as_the_engine_reads_them(engine: Engine, pa
 
 
 class Cache:
-    """The blocks that an engine has stored, each with the one before it and its tokens."""
+    """The blocks that an engine has stored, each with its predecessor and its tokens."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, tuple[int | None, list[int]]] = {}
@@ -93,7 +93,7 @@ class Cache:
         return sum(name in self._blocks for name in names)
 
     def differs(self, plan: Plan, length: int) -> bool:
-        """Return True if the last stored prompt has other tokens than a plan, images left out."""
+        """Return True if the last stored prompt and a plan differ in tokens other than images'."""
         tokens: list[int] = []
         name = self._last if length else None
         while name is not None:
@@ -107,7 +107,7 @@ class Cache:
 
 
 def _rendered(engine: Engine, path: str, request: dict[str, Any]) -> list[int]:
-    """Return the ids of a request as vLLM renders it."""
+    """Return the token ids of a request, as vLLM renders it."""
     answer = engine.post(f"{path}/render", {**request, "mm_payload": "none"})
     assert answer.status_code == 200, answer.text[:1000]
     found = answer.json()
@@ -117,7 +117,7 @@ def _rendered(engine: Engine, path: str, request: dict[str, Any]) -> list[int]:
 
 
 def _count(answer: dict[str, Any]) -> int:
-    """Return how many tokens the prompt had, those from the cache included."""
+    """Return how many tokens the prompt had, including cached tokens."""
     usage = answer["usage"]
     if "prompt_tokens" in usage:
         return int(usage["prompt_tokens"])

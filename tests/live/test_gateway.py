@@ -1,4 +1,4 @@
-"""The OpenAI client has the same answers through the gateway as from the bare engine."""
+"""The OpenAI client gets the same answers through the gateway as from the engine."""
 
 import base64
 import io
@@ -15,7 +15,7 @@ from tests.live.engines import Engine
 from tests.support.gateway import gateway_before
 from tests.support.service import Service
 
-# `make live` has to end within minutes: these run by `pytest -m live`.
+# `make live` must end within minutes. `pytest -m live` runs these too.
 pytestmark = pytest.mark.slow
 
 RELEASES = ("vllm@0.32.0", "sglang@0.5.23")
@@ -23,7 +23,7 @@ WITHOUT_GUARD = True
 
 
 class Both(NamedTuple):
-    """Clients of an engine, and of the gateway before it."""
+    """Clients of an engine, and of the gateway in front of it."""
 
     engine: Engine
     gateway: Service
@@ -84,7 +84,7 @@ CALLS: dict[str, Call] = {
     "error: an unknown path": lambda client: client.get("/nothing", cast_to=object),
 }
 
-# Different at each request, and timings.
+# Members that differ in each response, and timings.
 _VOLATILE = {
     "id",
     "created",
@@ -96,14 +96,14 @@ _VOLATILE = {
 
 
 def settled(value: Any) -> Any:
-    """Return a value without what differs from request to request."""
+    """Return a value without the members that differ in each response."""
     if isinstance(value, dict):
         return {name: settled(one) for name, one in value.items() if name not in _VOLATILE}
     return [settled(one) for one in value] if isinstance(value, list) else value
 
 
 def joined(chunks: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a stream as one answer: an engine puts as many tokens in a chunk as it has."""
+    """Join a stream into one answer: how many tokens a chunk has depends on timing."""
     choices = [choice for chunk in chunks for choice in chunk["choices"]]
     return {
         "content": "".join(one["delta"].get("content") or "" for one in choices),
@@ -142,10 +142,10 @@ def test_a_worker_says_itself_what_it_is(both: Both) -> None:
 
 
 def test_the_plan_is_what_the_engine_has_cached(both: Both) -> None:
-    """`/route` names as many tokens as the engine then reports as cached."""
+    """`/route` reports as many matched tokens as the engine then reports as cached."""
     text = "A prompt of several blocks. " * 30
     contents: list[tuple[str, Any]] = [("tiny", text)]
-    if both.engine.name == "vllm":  # SGLang's chats carry no key: planned up to the first image
+    if both.engine.name == "vllm":  # plans for SGLang end before an image
         contents.append(("tiny", [picture("blue"), {"type": "text", "text": "Look. " * 90}]))
     contents += [(adapter, f"For {adapter}: {text}") for adapter in both.engine.loras]
     for model, content in contents:

@@ -19,7 +19,7 @@ from tests.live.prompts import IMAGE_TEXT, Media, Prompt, image, video
 
 RELEASES = ("vllm@0.32.0", "sglang@0.5.23", "sglang@0.5.20")
 
-# The side of the image whose features are sent as numbers: the guard takes 150000 of them.
+# The side of an image whose features are sent as numbers: the guard allows 150000 numbers.
 SMALL = 56
 
 UNGUARDED = "without"
@@ -35,13 +35,13 @@ class Side(NamedTuple):
 
     @property
     def column(self) -> str:
-        """Return its column in the table of results."""
+        """Return this side's column in the table of results."""
         if not self.is_guarded:
             return UNGUARDED
         return PLUGIN if self.engine.guard == "plugin" else GUARDED
 
     def post(self, path: str, body: dict[str, Any], tenant: str) -> httpx.Response:
-        """Send a request of a tenant."""
+        """Send a request as a tenant."""
         switch = self.is_guarded and self.engine.guard == "switched"
         headers = prompts.headers(guarded=switch, tenant=tenant)
         return self.engine.post(path, body, headers=headers)
@@ -66,7 +66,7 @@ class Attack(NamedTuple):
 
 
 def _sign(engine: Engine, body: dict[str, Any], prompt: Prompt, tenant: str) -> None:
-    """Put a tenant's tags where the guard reads them: the plugin, in the hashes' place."""
+    """Put a tenant's tags where the guard reads them. The plugin's guard reads them as hashes."""
     tags = prompts.tags(engine, prompt, tenant)
     if engine.guard != "plugin":
         body["mmhash_tags"] = tags
@@ -90,7 +90,7 @@ def _sides(engine: Engine) -> Iterator[Side]:
 
 
 def _try(engine: Engine, kind: str, make: Callable[[Side], Attack]) -> None:
-    """Attack with and without the guard, and record the cached tokens that it got."""
+    """Attack with and without the guard, and record how many cached tokens the attacker got."""
     for side in _sides(engine):
         attack = make(side)
         answer = side.post(attack.path, attack.body, "attacker")
@@ -108,14 +108,14 @@ def _cell(answer: httpx.Response, number: int) -> str:
 
 
 def _as_victims(side: Side, **changes: Any) -> Prompt:
-    """Return the attacker's prompt: the victim's, with another image that claims its hash."""
+    """Return the attacker's prompt: the victim's, but with another image under the same hash."""
     victim = Prompt((image(),))
     side.store(victim)
     return Prompt((Media("image", victim.media[0].key, image().frames),), victim.text, **changes)
 
 
 def test_forged_hash(engine: Engine) -> None:
-    """The attacker names its own image by the victim's key."""
+    """The attacker sends its own image under the victim's key."""
 
     def make(side: Side) -> Attack:
         return Attack(_route(engine), prompts.body(engine, _as_victims(side)))
@@ -124,9 +124,10 @@ def test_forged_hash(engine: Engine) -> None:
 
 
 def test_tag_of_another_tenant(engine: Engine) -> None:
-    """The attacker sends the victim's key and its tag, as read from the victim's request.
+    """The attacker sends the victim's key with its tag, as read from the victim's request.
 
-    The plugin has one tenant, whose tags it takes from all; here the tag is that of another one.
+    The plugin has one tenant, and accepts that tenant's tags from everyone. Here the tag belongs to
+    another tenant.
     """
 
     def make(side: Side) -> Attack:
@@ -139,7 +140,7 @@ def test_tag_of_another_tenant(engine: Engine) -> None:
 
 
 def test_tag_of_this_tenant(engine: Engine) -> None:
-    """No attack: a hash with its own tag passes the guard and hits."""
+    """This is no attack: a hash with its own tag passes the guard, and the cache hits."""
     for side in _sides(engine):
         prompt = Prompt((image(),))
         side.store(prompt)
@@ -153,7 +154,7 @@ def test_tag_of_this_tenant(engine: Engine) -> None:
 
 
 def test_swapped_hashes(engine: Engine) -> None:
-    """The attacker sends the victim's images in the other order, with the hashes as they were."""
+    """The attacker swaps the victim's images, but not their hashes."""
 
     def make(side: Side) -> Attack:
         first, second = image(), image()
@@ -208,7 +209,7 @@ def test_encoder_peer(engine: Engine) -> None:
 
 @only("vllm")
 def test_tokens_from_a_peer(engine: Engine) -> None:
-    """The attacker's token ids take the place of its prompt."""
+    """The attacker sends the victim's token ids as a peer's output, in place of its own prompt."""
 
     def make(side: Side) -> Attack:
         ids = side.store(Prompt())
@@ -247,7 +248,7 @@ def test_features_by_hash(engine: Engine) -> None:
 @pytest.mark.parametrize("is_named", [True, False])
 @pytest.mark.parametrize("kind", ["image", "video"])
 def test_embedding(engine: Engine, kind: str, is_named: bool) -> None:
-    """The attacker sends an embedding of its own in the place of the victim's media."""
+    """The attacker sends its own embedding instead of the victim's media."""
 
     def make(side: Side) -> Attack:
         victim = Prompt((image() if kind == "image" else video(),))
@@ -268,7 +269,7 @@ def test_embedding(engine: Engine, kind: str, is_named: bool) -> None:
 
 
 def _embedding(kind: str, tokens: int, grid: tuple[int, ...]) -> dict[str, str]:
-    """Return the embedding of an item as a content part has it."""
+    """Return the embedding of an item, as a content part holds it."""
     rows = np.random.default_rng().standard_normal((tokens, 128), np.float32)
     arrays = {f"{kind}_embeds": torch.from_numpy(rows), f"{kind}_grid_thw": torch.tensor(grid)}
     return {name: _saved(array) for name, array in arrays.items()}
@@ -283,7 +284,7 @@ def _saved(tensor: torch.Tensor) -> str:
 @only("sglang")
 @pytest.mark.parametrize("place", ["mm_content_hashes", "image_data", "image_url"])
 def test_content_hash(engine: Engine, place: str) -> None:
-    """The attacker names its own image by the SHA-256 of the victim's file."""
+    """The attacker sends its own image under the SHA-256 of the victim's file."""
 
     def make(side: Side) -> Attack:
         victim = Prompt((image(),))
@@ -321,7 +322,7 @@ def _with_content_hash(
 @pytest.mark.parametrize("fields", ["hash", "hash and pad_value"])
 @pytest.mark.parametrize("format_", ["processor_output", "precomputed_embedding"])
 def test_preset_hash(engine: Engine, fields: str, format_: str) -> None:
-    """The attacker sends features of its own with the victim's hash preset."""
+    """The attacker sends its own features, with the victim's hash preset."""
 
     def make(side: Side) -> Attack:
         victim = Prompt((image(SMALL),))
@@ -356,7 +357,7 @@ def test_preset_hash(engine: Engine, fields: str, format_: str) -> None:
 def test_embedding_of_another_image(engine: Engine) -> None:
     """The attacker stores its image's embedding under the hash of an image that the victim sends.
 
-    The text in front of the image differs, so that nothing comes from the prefix cache.
+    The text in front of the image differs, so nothing comes from the prefix cache.
     """
     for side in _sides(engine):
         victims, attackers = image(), image()

@@ -1,4 +1,4 @@
-"""What the index says is cached is what vLLM's own cache managers would reuse.
+"""The index and vLLM's own cache managers agree on what is cached.
 
 MMHASH_CACHE_PROMPTS is the number of prompts for each kind of cache.
 """

@@ -1,4 +1,4 @@
-"""Models without a built-in family in vLLM's engine: `/plan` names the blocks that it stores."""
+"""`/plan` names the blocks that vLLM stores for models without a built-in family."""
 
 import base64
 import io
@@ -73,7 +73,7 @@ def _chats(kind: str) -> list[dict[str, Any]]:
 
 
 class Planner:
-    """The service, asked for the plans of a type's requests."""
+    """A service that plans the requests of a type."""
 
     def __init__(self, client: httpx.Client, kind: str) -> None:
         self._client, self._kind = client, kind
@@ -92,7 +92,7 @@ def _stored(batches: list[str]) -> list[BlocksStored]:
 
 
 class Ran(NamedTuple):
-    """The requests of a type with their hashes, and what the engine made of them."""
+    """The requests of a type with their hashes, and what the engine computed from them."""
 
     planner: Planner
     requests: list[dict[str, Any]]

@@ -15,7 +15,7 @@ from tests.support.service import Service, serving
 
 
 def _sent(engine: Engine, prompt: Prompt) -> tuple[int, int, int]:
-    """Send a prompt; return how many blocks were stored and named, and its cached tokens."""
+    """Send a prompt. Return how many blocks were stored and named, and its cached tokens."""
     engine.events.settle()
     if engine.guard == "always":
         ids, cached = _send_with_tags(engine, prompt)
@@ -29,7 +29,7 @@ def _sent(engine: Engine, prompt: Prompt) -> tuple[int, int, int]:
 
 
 def _send_with_tags(engine: Engine, prompt: Prompt) -> tuple[list[int], int]:
-    """Send a prompt through the guard: its hashes pass because of their tags."""
+    """Send a prompt through the guard, with tags that let its hashes pass."""
     content = prompts.body(engine, prompt)
     content["mmhash_tags"] = prompts.tags(engine, prompt, None)
     answer = prompts.post(engine, content)
@@ -100,7 +100,7 @@ def service() -> Iterator[Service]:
 
 
 def test_blocks_of_the_service(engine: Engine, service: Service) -> None:
-    """POST /blocks of a running service names all blocks, with the engine's defaults as its own."""
+    """POST /blocks of a running service names all blocks. Its defaults are the engine's."""
     prompt = Prompt((image(), image()))
     engine.events.settle()
     if engine.guard == "always":
@@ -108,7 +108,7 @@ def test_blocks_of_the_service(engine: Engine, service: Service) -> None:
     else:
         ids, cached = prompts.send(engine, prompt)
     assert cached == 0
-    # Engines publish whole blocks only; for SGLang /blocks also names a last page that is short.
+    # Engines publish whole blocks only. For SGLang, /blocks also names a short last page.
     ids = ids[: len(ids) // engine.block_size * engine.block_size]
     spans = [
         {"key": one.key.hex(), "start": start, "end": end}
@@ -130,7 +130,7 @@ def test_blocks_of_the_service(engine: Engine, service: Service) -> None:
     names = answer.json()["event_ids"]
     stored = engine.events.wait(len(names))
     assert prompts.published(stored) == block_ids(names)
-    # `blocks` are the same names in full.
+    # `blocks` has the same names in full length.
     event_id = {"vllm": _vllm_event_id, "sglang": sglang.event_id}[engine.name]
     assert [event_id(block) for block in answer.json()["blocks"]] == names
 

@@ -1,6 +1,6 @@
-"""Plans made before their prompts are sent: ids and block names are those of the engine.
+"""Plans prompts before sending them, and compares ids and block names with the engine's.
 
-Qwen2-VL runs on each engine of `make live`; the other families start an engine each, and are slow.
+Qwen2-VL runs on each engine of `make live`. The other families start an engine each, and are slow.
 """
 
 import base64
@@ -26,15 +26,15 @@ from tests.live.prompts import IMAGE_TEXT
 from tests.live.tiny import TINY
 from tests.support.origin import Origin
 
-# The guard takes hashes out that have no tags.
+# The guard would remove these hashes, which have no tags.
 WITHOUT_GUARD = True
 
-# `make live` has to end within minutes: these run by `pytest -m live`.
+# `make live` must end within minutes. `pytest -m live` runs these too.
 pytestmark = pytest.mark.slow
 
 SERVED_BY = (("vllm", "0.32.0"), ("sglang", "0.5.23"))
 
-# What an engine serves and a plan refuses: if SGLang turns a JPEG for GLM-4V depends on its device.
+# An engine serves these, but plans refuse: SGLang's device decides if it turns GLM-4V's JPEGs.
 UNPLANNED = {("sglang", "glm4v", "rotated")}
 
 _ORIENTATION = 0x112
@@ -45,19 +45,19 @@ class Item(NamedTuple):
 
     url: str
     known: Media | None = None
-    """Its size and key, if it is no image or behind an http URL."""
+    """The item's size and key, unless it is an image in the request."""
     kind: str = "image"
 
 
 class Message(NamedTuple):
-    """A message of a chat: texts and media."""
+    """A message of a chat, with texts and media."""
 
     role: str
     parts: tuple[str | Item, ...]
 
 
 class Case(NamedTuple):
-    """A chat, with other members of its request."""
+    """A chat, and the other members of its request."""
 
     messages: tuple[Message, ...]
     members: dict[str, Any]
@@ -99,7 +99,7 @@ def behind_url(origin: Origin, width: int, height: int) -> Item:
 
 
 def video(frames: int, width: int, height: int) -> Item:
-    """Return a random video as its frames, which need no decoder."""
+    """Return a random video in the form of frames, which need no decoder."""
     files = [_encode(width, height, "JPEG") for _ in range(frames)]
     size = MediaSize(width, height, frames, fps=1.0, times=tuple(map(float, range(frames))))
     url = f"data:video/jpeg;base64,{','.join(base64.b64encode(one).decode() for one in files)}"
@@ -243,7 +243,7 @@ def test_family(served: Served, origin: Origin) -> None:
 
 
 class Tally:
-    """The prompts and blocks of a family that an engine has as they were planned."""
+    """How many prompts and blocks of a family the engine has as planned."""
 
     def __init__(self) -> None:
         self.equal = self.sent = self.named = self.stored = self.refused = self.unplanned = 0
@@ -259,7 +259,7 @@ def _check(engine: Engine, family: str, origin: Origin) -> None:
     model = Model.load(engine.environment.model(family))
     image = TINY[family].image if family in TINY else IMAGE_TEXT
     kinds = TINY[family].kinds if family in TINY else ("image", "video")
-    if engine.name == "sglang":  # plans for it know no other hashes
+    if engine.name == "sglang":  # plans for SGLang know no other hashes
         kinds = tuple(kind for kind in kinds if kind == "image")
     cases = TEXTS | {name: make for kind in kinds for name, make in CASES[kind].items()}
     tally = Tally()
@@ -267,7 +267,7 @@ def _check(engine: Engine, family: str, origin: Origin) -> None:
         for route in _ROUTES[engine.name]:
             case = make(origin)
             if engine.name == "sglang" and "tools" in case.members:
-                continue  # plans refuse them
+                continue  # plans refuse these
             request = _request(route, case, image)
             if (engine.name, family, name) in UNPLANNED:
                 with pytest.raises(InputValueError):
@@ -317,7 +317,7 @@ def _part(part: str | Item) -> dict[str, Any]:
 def _compare(
     engine: Engine, model: Model, name: str, sent: tuple[str, dict[str, Any], Case], tally: Tally
 ) -> None:
-    """Plan a request and send it; count what the engine has as it was planned."""
+    """Plan a request and send it. Count what the engine has as planned."""
     route, request, case = sent
     engine.events.settle()
     try:
@@ -342,7 +342,7 @@ def _compare(
     first = prompts.cached(content) // engine.block_size
     expected = block_ids(plan.event_ids[first:])
     stored = prompts.published(engine.events.wait(len(plan.token_ids) // engine.block_size - first))
-    # A request to SGLang without hashes: its plan ends before the first image.
+    # Without hashes, a plan for SGLang ends before the first image.
     if engine.name == "sglang" and case.items and "mm_hashes" not in plan.request:
         stored = stored[: len(expected)]
     named = sum(one == other for one, other in zip(stored, expected, strict=False))
@@ -364,7 +364,7 @@ def _plan(engine: Engine, model: Model, request: dict[str, Any], case: Case) -> 
     )
 
 
-# The options of vLLM's names; SGLang has none.
+# The options that vLLM's names depend on. SGLang has none.
 _STARTED: dict[str, Callable[[Engine], dict[str, Any]]] = {
     "vllm": lambda engine: {"block_algorithm": engine.algorithm, "seed": engine.seed},
     "sglang": lambda _: {},

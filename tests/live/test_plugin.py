@@ -29,7 +29,7 @@ from tests.support.waiting import wait_until
 
 RELEASES = (
     ("sglang", "0.5.23", "qwen2_vl"),
-    ("sglang", "0.5.23", "qwen3_vl"),  # takes no caller's hashes
+    ("sglang", "0.5.23", "qwen3_vl"),  # this model takes no hashes from callers
     ("sglang", "0.5.20", "qwen2_vl"),
     ("vllm", "0.32.0", "qwen2_vl"),
 )
@@ -60,7 +60,7 @@ def image_file(format_: str = "PNG") -> File:
 def hooked(
     request: pytest.FixtureRequest, plugin_site: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Engine]:
-    """An engine with keys and the guard."""
+    """An engine whose plugin has keys and the guard."""
     name, release, model = request.param
     environment = Environment(name, release)
     environment.build_or_skip()
@@ -79,7 +79,7 @@ def hooked(
 
 
 class Gateway(NamedTuple):
-    """The gateway before an engine, by the OpenAI client and by a plain one."""
+    """An OpenAI client and a plain client of the gateway in front of an engine."""
 
     client: openai.OpenAI
     plain: httpx.Client
@@ -115,14 +115,14 @@ def chat(files: list[File], text: str = "") -> dict[str, Any]:
 
 
 def tool() -> dict[str, Any]:
-    """Return a tool that no engine has seen: the prompt begins with it."""
+    """Return a tool that no engine has seen. The prompt begins with the tool."""
     parameters = {"type": "object", "properties": {"place": {"type": "string"}}}
     name = f"look_{secrets.token_hex(4)}"
     return {"type": "function", "function": {"name": name, "parameters": parameters}}
 
 
 def names(engine: Engine, body: dict[str, Any]) -> list[int]:
-    """Return the names of a chat's whole blocks, by its plan: vLLM names images by their files."""
+    """Return the names of a chat's whole blocks from its plan. vLLM names images by their files."""
     directory = engine.environment.model(engine.name_of_setup)
     named: dict[str, Any] = {"server": "mmhash"}
     if engine.name == "vllm":
@@ -136,7 +136,7 @@ def names(engine: Engine, body: dict[str, Any]) -> list[int]:
 
 def skip_vllm(engine: Engine) -> None:
     if engine.name == "vllm":
-        pytest.skip("it has no server that says what the plugin does")
+        pytest.skip("this engine has no server that reports the plugin's features")
 
 
 def unsigned(ids: list[int]) -> set[int]:
@@ -205,12 +205,12 @@ def test_other_routes_give_the_names_of_a_chat(
     hooked.events.settle()
     gateway.client.post(path, body=form(files, text), cast_to=object)
     stored = unsigned(prompts.published(hooked.events.wait(len(expected))))
-    assert unsigned(expected) <= stored  # a response of 16 tokens may fill a block more
+    assert unsigned(expected) <= stored  # a response of 16 tokens may fill one more block
 
 
 def test_a_video_has_the_key_of_its_file(hooked: Engine) -> None:
     if hooked.name_of_setup == "qwen3_vl":
-        pytest.skip("its prompts have the time of each frame")
+        pytest.skip("prompts of this model have the time of each frame")
     prompt = prompts.Prompt((prompts.film(),))
     body = prompts.body(hooked, prompt)
     hooked.events.settle()
@@ -234,7 +234,7 @@ def test_the_server_says_what_is_on(hooked: Engine) -> None:
 def test_a_gateway_plans_chats_whole_and_leaves_them_alone(
     hooked: Engine, gateway: Gateway
 ) -> None:
-    """It finds the plugin by itself."""
+    """The gateway finds the plugin by itself."""
     body = chat([image_file(), image_file("JPEG")])
     (state,) = gateway.plain.get("/workers").json()["workers"]
     assert state["plugin"] == (["guard", "keys", "tenants"] if hooked.name == "sglang" else None)
@@ -312,7 +312,7 @@ mmhash.key = broken
 def test_requests_are_answered_whatever_the_plugin_does(
     plugin_site: Path, tmp_path: Path, name: str, release: str
 ) -> None:
-    """It raises, it is slow, and a tag has another secret."""
+    """The plugin raises, or is slow, or gets a tag that is signed with another secret."""
     environment = Environment(name, release)
     environment.build_or_skip()
     (tmp_path / "sitecustomize.py").write_text(BROKEN)
@@ -339,7 +339,7 @@ def test_requests_are_answered_whatever_the_plugin_does(
         def answer() -> int:
             given = engine.post(route, body)
             assert given.status_code == 200, given.text[:2000]
-            # Not the text: a prompt that is partly cached may give another token.
+            # Do not compare the text: a partly cached prompt may give another token.
             reply = given.json()
             return (reply.get("usage") or reply["meta_info"])["prompt_tokens"]
 
@@ -349,7 +349,7 @@ def test_requests_are_answered_whatever_the_plugin_does(
         mode.write_text("slow")
         with ThreadPoolExecutor(1) as pool:
             slow = pool.submit(answer)
-            for _ in range(3):  # other requests do not wait for it
+            for _ in range(3):  # other requests do not wait for the slow one
                 engine.chat(text)
                 assert not slow.done()
             assert slow.result() == expected

@@ -1,6 +1,6 @@
-"""The quickstart's commands in the order of its page, with a real vLLM and a real SGLang.
+"""Runs the quickstart's commands in the order of its page, with a real vLLM and a real SGLang.
 
-Only what belongs to the reader's machine is replaced: the model, ports, and flags of engines on a CPU.
+Only what depends on the reader's machine is replaced: the model, ports, and flags for a CPU.
 """
 
 import json
@@ -25,21 +25,21 @@ pytestmark = pytest.mark.slow
 
 PAGE = blocks("quickstart-vllm.md")
 (PROGRAM,) = (text for kind, text in PAGE if kind == "python")
-# A quoted text of a command may have several lines; the page shows no output.
+# A quoted string in a command may have several lines. The page shows no output.
 SHOWN = [
     command
     for kind, text in PAGE
     if kind == "console"
     for command in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]
 ]
-# Those of vLLM come first.
+# The commands for vLLM come first.
 SECTION = next(at for at, command in enumerate(SHOWN) if "sglang" in command)
 
 VLLM_ON_CPU = "--load-format dummy --dtype float32 --max-model-len 2048 --enforce-eager"
 
 
 class Reader:
-    """The reader's machine: what stands for the page's model, ports and programs."""
+    """The reader's machine: what replaces the page's model, ports and programs."""
 
     def __init__(self, environment: Environment, folder: Path) -> None:
         environment.build_or_skip()
@@ -51,7 +51,7 @@ class Reader:
         }  # fmt: skip
 
     def here(self, command: str) -> str:
-        """Return a command of the page as this machine needs it."""
+        """Return a command of the page, adapted to this machine."""
         model = self._environment.model("qwen2_vl")
         for shown, own in self._replaced.items():
             command = re.sub(rf"\b{shown}\b", own, command)
@@ -62,7 +62,7 @@ class Reader:
         own = f" --served-model-name MODEL --port {self.engine} --host 127.0.0.1 "
         command = command.rstrip()
         if "vllm serve" in command:
-            command = command.replace("--block-size 16", "--block-size 32")  # the least on a CPU
+            command = command.replace("--block-size 16", "--block-size 32")  # the smallest on a CPU
             command = command.replace("vllm serve", f"{self._environment.command('vllm')} serve")
             return f"{command} {VLLM_ON_CPU} {own}"
         if "sglang.launch_server" in command:
@@ -74,7 +74,7 @@ class Reader:
         return command
 
     def _flags(self, model: Path) -> str:
-        """Return the flags of SGLang on a CPU, without those that the page has."""
+        """Return SGLang's flags for a CPU, except flags that the page already has."""
         words = _sglang_command(self._environment, model, 0, (0, 0))[5:]
         line = " ".join(words[: words.index("--host")])
         return line.replace("--page-size 16 ", "")
@@ -109,7 +109,7 @@ class Reader:
         return json.loads(done.stdout)
 
     def wait_for_events(self) -> None:
-        """Wait until the gateway is connected, as a reader is when the next command is typed."""
+        """Wait until the gateway's events are connected, as they are once a reader has typed on."""
         until = time.monotonic() + 60
         url = f"http://127.0.0.1:{self.gateway}/workers"
         while not (worker := httpx.get(url, timeout=60).json()["workers"][0])["connected"]:
@@ -125,7 +125,7 @@ def _answers(url: str) -> bool:
 
 
 def cached_tokens(answer: Any) -> int:
-    """Return the tokens that a response says were reused."""
+    """Return how many tokens were reused, according to a response."""
     return ((answer["usage"].get("prompt_tokens_details") or {}).get("cached_tokens")) or 0
 
 

@@ -15,7 +15,7 @@ from tests.support.clips import make_video
 
 
 def _ask(engine: Engine, film: bytes, text: str, **recipe: Any) -> tuple[int, int]:
-    """Send the frames of a recipe under its key; return the prompt's tokens and those cached."""
+    """Send a recipe's frames under its key. Return the prompt's tokens and the cached ones."""
     clip = mmhash.video(film, size=(224, 224), **recipe)
     with av.open(BytesIO(film)) as container:
         pictures = [picture.to_image() for picture in container.decode(video=0)]
@@ -35,7 +35,7 @@ def test_a_repeated_video_hits_and_another_sampling_misses(engine: Engine) -> No
     _, respelt = _ask(engine, film, text, indices=[0, 6, 12, 18])
     _, other = _ask(engine, film, text, indices=[1, 7, 13, 19])
     print(f"tokens {tokens}, cached: {first} {repeated} {respelt}, other sampling {other}")
-    # What comes before the video is in the cache in any case.
+    # The text before the video is cached in any case.
     whole = tokens // engine.block_size * engine.block_size - engine.block_size
     assert repeated == respelt >= whole
     assert max(first, other) < tokens // 4

@@ -111,7 +111,7 @@ class Requests:
         url = f"data:image/{kind.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"
         part: dict[str, Any] = {"type": "image_url", "image_url": {"url": url}}
         self._known.append(part)
-        # vLLM takes the size of an image from an earlier one of the same uuid.
+        # vLLM takes an image's size from an earlier image with the same uuid.
         return part | self.some({"uuid": f"caller {rng.getrandbits(64)}"})
 
     def chat(self) -> list[dict[str, Any]]:
@@ -260,7 +260,7 @@ def renderer(
             wait_until_healthy(client, process, log)
             yield client
     finally:
-        process.kill()  # 0.28 does not end at SIGTERM
+        process.kill()  # 0.28 ignores SIGTERM
         process.wait(30)
 
 
@@ -302,7 +302,7 @@ def test_answers_are_those_of_vllm(
 
 
 def settled(answer: Any) -> Any:
-    """Return an answer without ids and tensors, and an error without its wording."""
+    """Return an answer without ids and tensors. Of an error, leave out the wording."""
     if isinstance(answer, list):
         return [settled(one) for one in answer]
     if "error" in answer:

@@ -1,4 +1,4 @@
-"""The guard's table has each hash-bearing field of each route that a running engine has."""
+"""The guard's table has every field of a running engine's routes that can hold a hash."""
 
 import re
 from collections.abc import Iterator
@@ -8,13 +8,13 @@ from mmhash.engines.caller_fields import PEER_HEADERS
 from mmhash.engines.registry import ENGINES
 from tests.live.engines import Engine
 
-# Members whose names say that they identify content, name a peer or carry state between engines.
+# Members whose names suggest that they identify content, name a peer or carry engines' state.
 _BEARS_A_HASH = re.compile(
     r"hash|uuid|digest|fingerprint|identit|pad_value|transfer|bootstrap|disagg|salt|extra_key|"
     r"encoder_url|embeds|kv_|_ipc|lora_(id|path)|prefill|decode_tp"
 )
 
-# Members that match, and name nothing in another caller's cache.
+# Members that match, but name nothing in another caller's cache.
 _HARMLESS = {
     **dict.fromkeys(("cache_salt", "extra_key", "lora_path"), "choose a namespace"),
     **dict.fromkeys(
@@ -26,7 +26,7 @@ _HARMLESS = {
 
 
 def test_routes_have_known_fields(engine: Engine) -> None:
-    """Each hash-bearing field of each route is in the guard's table."""
+    """Every field that can hold a hash is in the guard's table."""
     known = {field.name for one in ENGINES for field in one.caller_fields} | PEER_HEADERS
     document = engine.client.get("/openapi.json").json()
     unknown = {
@@ -39,7 +39,7 @@ def test_routes_have_known_fields(engine: Engine) -> None:
 
 
 def _fields(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Return each route with each name that its request may have, however deep."""
+    """Return each route with each member that its request may have, at any depth."""
     for path, methods in document["paths"].items():
         for method in methods.values():
             for parameter in method.get("parameters", ()):

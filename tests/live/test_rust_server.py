@@ -1,4 +1,4 @@
-"""SGLang with SGLANG_RUST_SERVER=1: the names of its images, its grammar of hashes."""
+"""SGLang with SGLANG_RUST_SERVER=1: how it names images, and which hashes it accepts."""
 
 import base64
 import io

@@ -6,7 +6,7 @@ import time
 
 from tests.live.engines import Engine
 
-# Every way of starting an engine but that whose guard takes verify's hashes out.
+# Leave out engines with the guard, which would remove verify's hashes.
 WITHOUT_GUARD = True
 
 OTHER_RECIPES = {

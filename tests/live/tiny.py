@@ -1,13 +1,13 @@
-"""Tiny models of the families that plans know: configs of one or two layers, and their processors.
+"""Tiny models of the families that plans know: configs with one or two layers, and processors.
 
-Layers are few and sides small, so that an engine starts quickly and an image has few tokens.
+They have few layers and small sides, so an engine starts quickly and an image has few tokens.
 """
 
 from dataclasses import dataclass, field
 from typing import Any
 
 BYTES = 256
-"""The tokenizer's ids of single bytes: special tokens have the ids after them."""
+"""The number of single-byte tokens. Special tokens have the ids after them."""
 
 COMMON = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 VOCABULARY = 384
@@ -18,21 +18,21 @@ _STEPS = {"do_resize": True, "do_rescale": True, "do_normalize": True, **_SCALE}
 
 @dataclass(frozen=True)
 class Tiny:
-    """A tiny model: its files without the tokenizer's."""
+    """A tiny model: its files, without the tokenizer's files."""
 
     special: tuple[str, ...]
     """The tokens that the family adds to a tokenizer."""
     config: dict[str, Any]
     image: str
-    """The text by which a template places an image."""
+    """The text with which a template marks an image."""
     files: dict[str, dict[str, Any]]
     """The other files by name."""
     names: dict[str, str] = field(default_factory=dict)
     """The tokens that tokenizer_config.json names."""
     template_of_texts: bool = False
-    """The chat template takes messages as texts, in which the engine places images."""
+    """True if the chat template takes messages as text into which the engine puts images."""
     video: str = ""
-    """The text by which a template places a video, if plans know them."""
+    """The text with which a template marks a video, if plans know videos of the family."""
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -46,7 +46,7 @@ def token_id(special: tuple[str, ...], token: str) -> int:
 
 
 def _text(kind: str, **others: Any) -> dict[str, Any]:
-    """Return the config of a language model with two heads of 64: vLLM has no smaller ones."""
+    """Return the config of a language model with two heads of 64, the smallest that vLLM has."""
     return {
         "model_type": kind,
         "torch_dtype": "float32",
@@ -393,7 +393,7 @@ _MISTRAL = ("[IMG]", "[IMG_BREAK]", "[IMG_END]")
 
 def _pixtral(name: str, kind: str, patch: int, merge: int) -> Tiny:
     side = 252 if patch == 14 else 256
-    text = _text("mistral", sliding_window=None)  # as the models have it; the default is 4096
+    text = _text("mistral", sliding_window=None)  # as in the real models; the default is 4096
     vision = _tower("pixtral", head_dim=32) | {"image_size": side, "patch_size": patch}
     config = _config(
         name, kind, text_config=text, vision_config=vision, vision_feature_layer=-1,

@@ -1,7 +1,7 @@
-"""Random prompts through vLLM's own cache managers: their KV events, and what they would reuse.
+"""Sends random prompts through vLLM's own cache managers, and prints what they would reuse.
 
-Runs in the environment of a vLLM: `python vllm_caches.py SEED PROMPTS`. Each line is a JSON object:
-a prompt with the tokens that the engine would reuse, or the KV events of computing it.
+`python vllm_caches.py SEED PROMPTS` runs in the environment of a vLLM. Each line is a JSON object:
+a prompt and how many tokens the engine would reuse, or the KV events of computing the prompt.
 """
 
 import base64
@@ -64,14 +64,14 @@ CACHES = {
 
 
 class Sizes(NamedTuple):
-    """The tokens that vLLM schedules and hashes together."""
+    """How many tokens vLLM schedules together, and how many it hashes together."""
 
     scheduled: int
     hashed: int
 
 
 def sizes_of(specs: list[Any]) -> Sizes:
-    """As `resolve_kv_cache_block_sizes`, which takes the configuration of an engine."""
+    """Do what `resolve_kv_cache_block_sizes` does, without an engine's configuration."""
     sizes = [spec.block_size for spec in specs]
     scheduled = math.lcm(*sizes)
     has_all = any(getattr(spec, "mamba_cache_mode", "align") != "align" for spec in specs)
@@ -79,7 +79,7 @@ def sizes_of(specs: list[Any]) -> Sizes:
 
 
 def compute(manager: Any, request: Any, hit: int, blocks: Any, ends: list[int]) -> bool:
-    """Compute a prompt in chunks that end there; return False if the cache is too small."""
+    """Compute a prompt in chunks with these ends. Return False if the cache is too small."""
     at = hit
     for end in ends:
         manager.new_step_starts()
@@ -115,7 +115,7 @@ def run(name: str, specs: list[Any], seed: str, prompts: int) -> Iterator[dict[s
         )
         blocks, hit, _ = manager.get_computed_blocks(request)
         yield {"cache": name, "ids": ids, "block_size": hashed, "hit": hit}
-        # As the scheduler: chunks end where states can be kept.
+        # As in the scheduler, chunks end where states can be kept.
         ends = {rng.randrange(1, len(ids) + 1), len(ids)}
         ends = {end // scheduled * scheduled for end in ends} | {len(ids)}
         if compute(manager, request, hit, blocks, sorted(end for end in ends if end > hit)):

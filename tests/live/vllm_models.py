@@ -1,8 +1,9 @@
-"""Run small models of many types in vLLM's own engine, and print what it stored; needs vLLM.
+"""Runs small models of many types in vLLM's own engine, and prints what the engine stored.
 
-`python -m tests.live.vllm_models FOLDER TYPE…` writes the models, with random weights, and prints a
-line. For each type it then reads a JSON line, its requests, and prints another: the ids of its
-prompts, and the events of its cache. Each engine has a process of its own, forked with vLLM imported.
+`python -m tests.live.vllm_models FOLDER TYPE…` needs vLLM. It writes the models, with random
+weights, and prints a line. Then, for each type, it reads a JSON line with requests, and prints a
+line with the ids of their prompts and the events of the cache. Each engine runs in its own process,
+which is forked after vLLM is imported.
 """
 
 import base64
@@ -14,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-# The most of each number in config.json: an engine starts in seconds.
+# Limit each number in config.json to this, so that an engine starts in seconds.
 _SMALL = {
     "vocab_size": 2048,
     "vocab_size_per_layer_input": 2048,
@@ -149,7 +150,7 @@ def main() -> None:
     import vllm.entrypoints.llm  # noqa: F401  (before the forks)
     from vllm.model_executor.models import registry
 
-    registry._run_in_subprocess = lambda function: function()  # ten seconds for each type
+    registry._run_in_subprocess = lambda function: function()  # a process per type is slow
     for kind in kinds:
         _write(kind, Path(root) / kind)
     print("written", file=output, flush=True)

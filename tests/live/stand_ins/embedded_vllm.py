@@ -1,4 +1,4 @@
-"""vLLM embedded in Python: generates for two images under one forged uuid.
+"""Embeds vLLM in Python, and sends two images under one forged uuid.
 
 python embedded_vllm.py MODEL    # prints how many tokens of the second prompt were cached
 """

@@ -1,4 +1,4 @@
-"""Write random weights for a tiny model, run in an engine's environment.
+"""Writes random weights for a tiny model. It runs in an engine's environment.
 
 An engine's own dummy weights are so small that the image would not change the output.
 """

@@ -1,7 +1,7 @@
 """A stand-in for SGLang's compiled kernels, for the CPU without AMX.
 
-SGLang imports this package unconditionally. On the path that a tiny Qwen2-VL takes, it calls one
-function of it; the others exist by name and raise when they are called.
+SGLang imports this package unconditionally. For a tiny Qwen2-VL, it calls one function of the
+package. The other functions exist by name, and raise when they are called.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def assign_req_to_token_pool_cpu(
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
-    # Only these: for any other name SGLang's own `except ImportError` has to apply.
+    # Define only these names: for any other, SGLang's own `except ImportError` must apply.
     if not name.endswith("_cpu"):
         raise AttributeError(name)
 
@@ -32,8 +32,8 @@ def __getattr__(name: str) -> Callable[..., Any]:
     return unavailable
 
 
-# Operators that other models' modules look up when they are imported. Not convert_weight_packed:
-# SGLang takes its presence for that of the AMX kernels.
+# Other models' modules look these operators up at import. Leave out convert_weight_packed, from
+# whose presence SGLang would conclude that it has the AMX kernels.
 _declared = torch.library.Library("sgl_kernel", "FRAGMENT")
 for _operator in (
     "fused_sigmoid_mul_cpu",

@@ -1,6 +1,6 @@
-"""The guard as middleware, for requests that have the header `x-live-guard`.
+"""The guard as middleware, but only for requests with the header `x-live-guard`.
 
-One server is then attacked with and without the guard. Its secrets come from the environment.
+So tests can attack one server with and without the guard. The environment has the guard's secrets.
 """
 
 from starlette.types import ASGIApp, Receive, Scope, Send
