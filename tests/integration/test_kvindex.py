@@ -1,4 +1,4 @@
-"""The index with publishers on real sockets, some in processes: restarts, gaps, silence, garbage."""
+"""The index reads real sockets, and survives restarts, gaps, silence and garbage."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -70,7 +70,7 @@ def test_a_killed_worker_is_dropped_and_its_successor_starts_empty() -> None:
         wait_until(lambda: stats(index).blocks == 0)
         assert not stats(index).is_connected
         second = stack.enter_context(PublisherProcess(port(first.events), port(first.replay)))
-        for number in range(5):  # more batches than the first had
+        for number in range(5):  # more batches than the first publisher had
             second.publish(stored(number))
         wait_until(lambda: stats(index).blocks == 5)
         assert tokens(index, *range(10)) == 80
@@ -105,7 +105,7 @@ def test_ranks_publish_at_consecutive_ports() -> None:
 
 @contextmanager
 def consecutive() -> Iterator[tuple[Publisher, Publisher]]:
-    """Run two publishers; the second has the ports behind those of the first."""
+    """Run two publishers. The second one's ports follow the first one's."""
     while True:
         with ExitStack() as stack:
             first = stack.enter_context(Publisher(rank=0))

@@ -1,4 +1,4 @@
-"""Long bodies, which are received without ASGI messages: keys, limits, pipelines, disconnects."""
+"""The service receives long bodies without ASGI messages: keys, limits, pipelines, disconnects."""
 
 import json
 import os
@@ -17,7 +17,7 @@ BUFFER_BYTES = 256 * KIB
 MIB = 1 << 20
 MAX_BODY = 8 * MIB
 
-# Around the length from which bodies are received directly, and around whole buffers.
+# Lengths around the direct path's minimum, and around multiples of a buffer.
 LENGTHS = [
     1,
     127 * KIB,
@@ -141,7 +141,7 @@ def test_a_body_above_the_limit_is_refused_and_the_next_one_hashed(
 
 
 def test_an_error_within_a_long_body_leaves_the_connection_usable(service: Service) -> None:
-    body = b'{"items": [' + b" " * MIB  # refused when it is parsed, at its end
+    body = b'{"items": [' + b" " * MIB  # refused at its end, when it is parsed
     safetensors = (2**40).to_bytes(8, "little") + bytes(3 * MIB)  # refused at its beginning
     with Client(service) as client:
         kinds = ((body, b"application/json"), (safetensors, b"application/x-safetensors"))

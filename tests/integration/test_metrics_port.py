@@ -1,4 +1,4 @@
-"""The metrics port, and what it shows of one process and of several."""
+"""The metrics port, and what it shows for one process and for several."""
 
 import re
 from collections import Counter

@@ -39,7 +39,7 @@ def plan(client: httpx.Client) -> list[int]:
 
 
 def plan_by(service: Service, process: int) -> list[int]:
-    """Return the plan of one process, while the others are stopped."""
+    """Return the plan of one process while all others are stopped."""
     others = [pid for pid in service.server_pids if pid != process]
     for pid in others:
         os.kill(pid, signal.SIGSTOP)
@@ -52,7 +52,7 @@ def plan_by(service: Service, process: int) -> list[int]:
 
 
 def change_template(folder: Path) -> None:
-    """Replace the chat template, as an operator does, by one without the role."""
+    """Replace the chat template with a template without roles, as an operator would."""
     path = folder / "tokenizer_config.json"
     text = path.read_text().replace("<|im_start|>{{ message", "{{ message")
     assert text != path.read_text()
@@ -81,7 +81,7 @@ def test_sighup_reads_the_models_again_and_drops_no_request(folder: Path, proces
 
 
 def replace_process(service: Service) -> int:
-    """Kill one of two processes, and return the next one when it runs."""
+    """Kill one of two processes. Return its replacement once it runs."""
     old, other = service.server_pids
     os.kill(old, signal.SIGKILL)
     wait_until(lambda: old not in service.server_pids and len(service.server_pids) == 2)

@@ -49,7 +49,7 @@ def reload(service: Service, processes: int, pattern: str = "reloaded the settin
 
 @contextmanager
 def under_load(service: Service) -> Iterator[list[int]]:
-    """Send requests from four clients meanwhile; the list gets the status of each."""
+    """Send requests from four clients during the block. The list gets the status of each."""
     statuses: list[int] = []
     is_over = Event()
 
@@ -84,7 +84,7 @@ def test_a_reload_replaces_keys_tenants_and_secrets_under_load(file: Path, proce
             before = len(statuses)
             wait_until(lambda: len(statuses) > before + 20)
         assert set(statuses) == {200}
-        for _ in range(4 * processes):  # each by a new connection, which any process accepts
+        for _ in range(4 * processes):  # each on a new connection, which any process may accept
             with service.new_client() as other:
                 assert [status(other, key) for key in (OLD, NEW)] == [401, 200]
                 assert status(other, NEW, "acme") == 403

@@ -1,4 +1,4 @@
-"""`serve()` in a process of its own: where it listens, what it logs, and how it stops."""
+"""`serve()` in its own process: where it listens, what it logs, and how it stops."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def service() -> Iterator[Service]:
 
 
 def accepts_requests(url: str) -> bool:
-    """Return True unless the process that answers drains; its decoders may still be starting."""
+    """Return True unless the answering process drains. Its decoders may still be starting."""
     headers = {"content-type": "application/octet-stream"}
     return httpx.post(f"{url}/hash", content=b"abc", headers=headers, timeout=60).is_success
 
@@ -68,7 +68,7 @@ def test_a_long_response_is_finished_after_sigterm(service: Service) -> None:
         assert connection.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 200"
         service.process.send_signal(signal.SIGTERM)
         service.log.wait_for("draining")
-        time.sleep(2)  # longer than uvicorn waits for what it does not know
+        time.sleep(2)  # longer than uvicorn's own time-out at shutdown
         answer = read_all(connection)
     fields, _, content = answer.partition(b"\r\n\r\n")
     assert f"content-length: {len(content)}".encode() in fields
@@ -77,11 +77,11 @@ def test_a_long_response_is_finished_after_sigterm(service: Service) -> None:
 
 @pytest.mark.slow
 def test_after_sigterm_every_accepted_request_is_answered_and_no_other(service: Service) -> None:
-    """Clients post on keep-alive connections; each has a first answer before the signal.
+    """Clients post on keep-alive connections. Each has a first response before the signal.
 
-    A request on an idle connection can cross the server's close of it, and a refusal can be lost
-    when the server closes before it has read the body. HTTP/1.1 cannot prevent either, so a client
-    may see its last request cut off. The server's log proves that it had not accepted that one.
+    A request may be on its way while the server closes the idle connection. A refusal can be lost
+    if the server closes before it has read the body. HTTP/1.1 prevents neither, so a client may see
+    its last request cut off. The server's log proves that it had not accepted this request.
     """
     host, port = service.address
     url = f"http://{host}:{port}/hash"
@@ -135,7 +135,7 @@ def test_several_processes_answer_count_together_and_stop_together() -> None:
     with serving("--processes", "2") as service:
         headers = {"content-type": "application/octet-stream"}
         calls = 40
-        for _ in range(calls):  # each on a connection of its own, so that both get some
+        for _ in range(calls):  # each on a new connection, so both processes get some
             with service.new_client() as client:
                 answer = client.post("/hash", content=b"abc", headers=headers)
             assert answer.json()["items"][0]["key"] == mmhash.key(b"abc").hex()
@@ -145,7 +145,7 @@ def test_several_processes_answer_count_together_and_stop_together() -> None:
         }
         for _ in range(4):
             with service.new_client() as client:
-                # A process counts a request after its response, and another one may be asked before.
+                # A process counts a request after its response. Another process may be asked before that.
                 wait_until(lambda: wanted <= set(client.get("/metrics").text.splitlines()))
         service.stop()
 
@@ -163,13 +163,13 @@ def test_processes_are_forked_unless_another_thread_may_hold_a_lock(
         with service.new_client() as client:
             assert client.get("/version").status_code == 200
             wait_until(lambda: count(client, "mmhash_requests_total", call="/version") == 1)
-        # A process that has answered shows its final command line.
+        # Once a process has answered, its command line is final.
         processes = service.server_pids
         assert any(b"spawn_main" in command_line(pid) for pid in processes) == is_threaded
         os.kill(processes[0], signal.SIGKILL)
         service.log.wait_for(f"process {processes[0]} exited with -9")
         with service.new_client() as client:
-            # The next process and the others count in files of their own.
+            # Each process counts in its own file.
             wait_until(lambda: count(client, "mmhash_process_restarts_total") == 1)
             assert count(client, "mmhash_requests_total", call="/version") == 1
         service.stop()
@@ -183,7 +183,7 @@ def test_a_process_that_is_killed_is_replaced_and_its_calls_are_not_counted_on()
         connection = service.begin_request()
         calls = "mmhash_calls_in_progress 1.0"
         wait_until(lambda: calls in httpx.get(f"{url}/metrics", timeout=60).text)
-        # Kill both processes: which of them has the call is not known.
+        # Kill both processes, because either may have the call.
         for process in service.server_pids:
             os.kill(process, signal.SIGKILL)
         log = service.log.wait_for("exited with -9", 2)
@@ -197,7 +197,7 @@ def test_a_process_that_is_killed_is_replaced_and_its_calls_are_not_counted_on()
 
 @pytest.mark.slow
 def test_a_signal_to_one_process_drains_and_replaces_it() -> None:
-    # The requests wait for longer than a body may stall, if the machine is busy.
+    # On a busy machine, the requests may wait for longer than a body may stall.
     with serving("--processes", "2", settings={"stall_timeout_s": 300}) as service:
         host, port = service.address
         url = f"http://{host}:{port}"
@@ -205,11 +205,11 @@ def test_a_signal_to_one_process_drains_and_replaces_it() -> None:
             assert httpx.get(f"{url}/version", timeout=60).status_code == 200
             connections = [service.begin_request() for _ in range(8)]
             pids = service.server_pids
-            while not handles_signals(pids[0]):  # it is still importing
+            while not handles_signals(pids[0]):  # the process is still importing
                 time.sleep(0.01)
             os.kill(pids[0], number)
             service.log.wait_for("draining", 1)
-            # It has closed its listener, so new connections reach the other process.
+            # The process has closed its listener, so new connections reach the other one.
             for _ in range(10):
                 assert accepts_requests(url)
             for connection in connections:
@@ -245,7 +245,7 @@ def test_a_unix_socket_is_not_taken_from_a_server_that_uses_it(tmp_path: Path) -
         )
         assert path.is_socket()
         service.kill()
-    # The socket of a server that was killed is replaced; any other file is not.
+    # The server replaces the socket of a killed server, but no other file.
     with serving("--uds", str(path)) as service:
         path.unlink()
         path.write_text("mine")

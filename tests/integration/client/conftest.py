@@ -1,4 +1,4 @@
-"""Both clients behind one interface, and services in processes of their own."""
+"""Both clients behind one interface, and services in their own processes."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ TENANTS = {"acme": "11" * 32}
 
 @pytest.fixture(params=[Client, BlockingAsyncClient], ids=["Client", "AsyncClient"])
 def connect(request: pytest.FixtureRequest) -> Any:
-    """Either client, made and used the same way."""
+    """Either client. Both are created and used in the same way."""
     return request.param
 
 

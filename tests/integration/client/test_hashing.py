@@ -1,4 +1,4 @@
-"""The service returns the library's keys, whichever way an item is sent."""
+"""The service returns the library's keys, however an item is sent."""
 
 import asyncio
 import gc
@@ -41,7 +41,7 @@ ITEMS = [
 
 
 def address(service: Service) -> dict[str, Any]:
-    """Where a client finds a service on a Unix socket."""
+    """Where a client finds the service on a Unix socket."""
     return {"base_url": service.url, "uds": service.socket_path}
 
 
@@ -52,13 +52,13 @@ def encoded(image: Image.Image) -> bytes:
 
 
 def received(service: Service) -> float:
-    """The bytes of bodies that the service has received."""
+    """Return how many bytes of bodies the service has received."""
     with service.new_client() as client:
         return count(client, "mmhash_body_bytes_total")
 
 
 def refused(service: Service) -> float:
-    """How many handles the service could not open."""
+    """Return how many handles the service could not open."""
     with service.new_client() as client:
         return count(client, "mmhash_problems_total", problem="invalid-handle")
 
@@ -156,7 +156,7 @@ def test_an_item_without_room_in_shared_memory_is_sent(
 
 def test_nothing_stays_in_shared_memory(connect: Any, local: Service) -> None:
     mine = f"mmhash-{os.getpid()}-*"
-    gc.collect()  # now, so that nothing that other tests left is removed below
+    gc.collect()  # collect what other tests left now, not below
     before = set(DIRECTORY.glob(mine))
     with connect(**address(local)) as client:
         client.hash(NOISE)
@@ -180,7 +180,7 @@ def test_a_call_that_is_cancelled_leaves_nothing_there(local: Service) -> None:
             for turn in range(20):
                 await cancel_after(turn / 2000, client)
             ledger = client._shared.pool()._ledger
-            while ledger.leases:  # a thread that copies is not cancelled
+            while ledger.leases:  # the copying thread cannot be cancelled
                 await asyncio.sleep(0.01)
                 ledger.collect()
 

@@ -61,7 +61,7 @@ def test_a_worker_that_ends_before_its_response_is_replaced_once() -> None:
         assert answer.headers["retry-after"]
         alive = lambda: [one for one in started if one.process and one.process.poll() is None]  # noqa: E731
         wait_until(lambda: len(alive()) <= 1)
-        assert len(alive()) == 1  # a request that ends workers does not reach all of them
+        assert len(alive()) == 1  # a request that crashes workers must not reach all of them
         assert client.post(PATH, json=CHAT).json()["worker"] == alive()[0].name
 
 
@@ -80,7 +80,7 @@ def test_a_prompt_is_load_until_its_first_token() -> None:
 def test_a_worker_that_ends_before_the_first_token_is_replaced() -> None:
     with fleet_of(2) as (_, _, client):
         answer = client.post(PATH, json=CHAT | {"stream": True, "mode": "die-before-token"})
-        assert answer.status_code == 502  # both have ended
+        assert answer.status_code == 502  # both workers have crashed
         assert count(client, "mmhash_gateway_retries_total") == 1
 
 
@@ -94,7 +94,7 @@ def test_a_response_that_breaks_is_not_completed() -> None:
                 received += next(pieces)
             with pytest.raises(httpx.RemoteProtocolError):
                 next(pieces)
-        assert received == b"".join(STREAM[:2])  # what came is forwarded, and nothing twice
+        assert received == b"".join(STREAM[:2])  # the gateway forwards what came, and nothing twice
         assert client.post(PATH, json=CHAT).status_code == 200
         assert count(client, "mmhash_gateway_broken_responses_total") == 1
         assert gateway.process.poll() is None
@@ -104,7 +104,7 @@ def test_all_workers_are_down() -> None:
     with fleet_of(2) as (started, _, client):
         for one in started:
             one.kill()
-        # Until then a request gets a 502 if its connection ends: it may be what crashed the worker.
+        # Before that, a request whose connection breaks gets a 502, as it may have crashed the worker.
         wait_until(lambda: client.get("/ready").status_code == 503)
         answer = client.post(PATH, json=CHAT)
         assert (answer.status_code, answer.json()["title"]) == (503, "No workers")
@@ -253,7 +253,7 @@ def test_the_fleet_changes_while_a_request_waits(
         answer = waiting.result().json()
         assert answer["worker"] in {spec[:2] for spec in after}
         sent = json.loads(answer["body"])["messages"][0]["content"][0]
-        assert sent["uuid"] == vllm.uuid(mmhash.key(b"abc"))  # as the new spec says
+        assert sent["uuid"] == vllm.uuid(mmhash.key(b"abc"))  # as the new options say
 
 
 def test_a_draining_gateway_finishes_its_streams() -> None:

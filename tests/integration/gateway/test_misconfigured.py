@@ -1,4 +1,4 @@
-"""Workers with a wrong option: no request fails, and the operator is told which worker and option.
+"""If an option of a worker is wrong, no request fails, and the log names worker and option.
 
 With Prometheus on the PATH, the alerts of deploy/ fire too.
 """
@@ -43,7 +43,7 @@ NAMED = {
     "size": ("16", "block_size=32"),
     "nothing": ("engine",),
 }
-"""What a warning about each worker names."""
+"""What the warning about each worker must name."""
 
 
 class Misconfigured(NamedTuple):
@@ -67,7 +67,7 @@ class Misconfigured(NamedTuple):
         return f"{self.server.url},{members}".rstrip(",")
 
     def chat(self) -> dict[str, Any]:
-        """Return a chat that only this worker serves; releases differ in names of images."""
+        """Return a chat that only this worker serves. Releases differ in their names of images."""
         parts: list[dict[str, Any]] = [{"type": "text", "text": "a prompt of some blocks " * 40}]
         if self.fault == "release":
             parts.insert(
@@ -82,7 +82,7 @@ class Misconfigured(NamedTuple):
 
 @contextmanager
 def vllm(fault: str) -> Iterator[Misconfigured]:
-    """Run a server that says what it is, unless a proxy hides it."""
+    """Run a server that describes itself, unless a proxy hides the description."""
     listed = {"object": "list", "data": [{"id": fault}]}
     says: dict[str, Answer] = {"/v1/models": (200, {}, json.dumps(listed).encode())}
     if fault != "nothing":
@@ -151,10 +151,10 @@ def test_each_misconfigured_worker_is_named_in_log_states_and_metrics(tmp_path: 
 
 @contextmanager
 def prometheus(url: str, folder: Path) -> Iterator[Any]:
-    """Run Prometheus on a gateway; yield what returns the firing alerts, each with its worker."""
+    """Run Prometheus on a gateway. Yield a function that returns the firing alerts by worker."""
     rules = yaml.safe_load(RULES.read_text())
     for rule in rules["groups"][0]["rules"]:
-        rule.pop("for", None)  # minutes
+        rule.pop("for", None)  # a rule would wait for minutes
     (folder / "alerts.yml").write_text(json.dumps(rules))
     job = {"job_name": "mmhash", "static_configs": [{"targets": [url.removeprefix("http://")]}]}
     often = {"scrape_interval": "1s", "evaluation_interval": "1s"}
@@ -173,7 +173,7 @@ def prometheus(url: str, folder: Path) -> Iterator[Any]:
     def fired() -> set[tuple[str, str]]:
         try:
             found = httpx.get(f"http://{address}/api/v1/alerts").json()["data"]["alerts"]
-        except httpx.TransportError:  # it starts
+        except httpx.TransportError:  # Prometheus is still starting
             return set()
         labels = [one["labels"] for one in found if one["state"] == "firing"]
         return {(one["alertname"], one.get("worker", "")) for one in labels}

@@ -1,4 +1,4 @@
-"""The gateway forwards requests and streams as they were sent: methods, paths, headers and bodies."""
+"""The gateway forwards methods, paths, headers, bodies and streams as they were sent."""
 
 import json
 import socket
@@ -144,7 +144,7 @@ def test_a_disconnect_reaches_the_worker(gateway: Service, fleet: list[EnginePro
 
     with gateway.new_client() as client:
         wait_until_idle(client)
-        wait_until(lambda: aborted() == hanging())  # the requests of other tests
+        wait_until(lambda: aborted() == hanging())  # other tests' requests
         before = aborted(), hanging(), count(client, "mmhash_gateway_disconnects_total")
     for body in ({"mode": "hang"}, {"mode": "hang-in-stream", "stream": True}):
         text = json.dumps(body).encode()
@@ -195,7 +195,7 @@ def test_a_client_that_ends_only_its_own_side_gets_the_response(
         received = answer.read()
     while received.startswith(
         b"HTTP/1.1 100 "
-    ):  # the gateway sends them to notice a client that has left
+    ):  # the gateway sends these to notice a client that has gone
         received = received.partition(b"\r\n\r\n")[2]
     assert received.startswith(b"HTTP/1.1 200 ")
     assert len(received) > length
@@ -216,7 +216,7 @@ def test_a_client_of_http_1_0_gets_no_chunks(gateway: Service) -> None:
         with gateway.connect() as connection:
             connection.sendall(request)
             received = b""
-            while piece := connection.recv(65536):  # to the end of the connection
+            while piece := connection.recv(65536):  # until the connection ends
                 received += piece
         head, _, body = received.partition(b"\r\n\r\n")
         return head.lower(), body

@@ -1,4 +1,4 @@
-"""Requests go to the worker that has their prefix cached, as real KV events say."""
+"""A request goes to the worker that has its prefix cached, according to real KV events."""
 
 import base64
 import io
@@ -37,13 +37,13 @@ class Fleet(NamedTuple):
         return self.client.get("/workers").json()["workers"]
 
     def publish(self, number: int, plan: Plan) -> None:
-        """Publish the blocks of a plan as cached by a worker, and wait until the gateway knows."""
+        """Publish that a worker has a plan's blocks, and wait until the gateway knows."""
         before = self.states()[number]["blocks"]
         self.publishers[number].publish(stored(*plan.event_ids))
         wait_until(lambda: self.states()[number]["blocks"] > before)
 
     def matched(self, request: dict[str, Any]) -> list[int]:
-        """Return the tokens that each worker has of a request."""
+        """Return how many of a request's tokens each worker has."""
         answer = self.client.post("/route", json=request)
         assert answer.status_code == 200, answer.text
         tokens = {one["url"]: one["matched_tokens"] for one in answer.json()["workers"]}
@@ -101,7 +101,7 @@ def _empty_caches(request: pytest.FixtureRequest) -> None:
         fleet: Fleet = request.getfixturevalue("fleet")
         for publisher in fleet.publishers:
             publisher.publish(CLEARED)
-        # The blocks of a request are expected until a second after its response.
+        # The gateway expects the blocks of a request until a second after its response.
         wait_until(
             lambda: not any(one["blocks"] or one["expected_blocks"] for one in fleet.states())
         )
@@ -138,7 +138,7 @@ def test_a_worker_of_another_release_is_named(
     with fleet_of(workers[:1], folder, engine="vllm@0.30.0") as fleet:
         request = chat("a prompt of some blocks ")
         assert fleet.states()[0]["names"] == "unknown"
-        fleet.publish(0, model.plan(request, ENGINE, block_size=8))  # as a larger block size names
+        fleet.publish(0, model.plan(request, ENGINE, block_size=8))  # names of another block size
         fleet.client.post(PATH, json=request)
         wait_until(lambda: fleet.states()[0]["names"] == "wrong")
         assert count(fleet.client, "mmhash_gateway_worker_misnamed") == 1
@@ -185,7 +185,7 @@ def test_an_image_goes_to_the_worker_that_has_it(fleet: Fleet, model: Model) -> 
         answer = fleet.client.post(PATH, json=request)
         assert answer.json()["worker"] == f"w{number}"
         sent = json.loads(answer.json()["body"])
-        assert sent == plan.request  # with the hash from which the engine computes the same names
+        assert sent == plan.request  # its hash gives the engine the same names
         assert sent["messages"][0]["content"][0]["uuid"]
     assert fleet.matched(chat("describe it ", picture("green"))) == [0, 0]
     assert count(fleet.client, "mmhash_gateway_tokens_total", cached="yes") > 0
@@ -219,7 +219,7 @@ def test_a_worker_that_leaves_and_joins_again_is_indexed_again(
         routed = fleet.client.post("/route", json=request).json()["workers"]
         assert [one["url"] for one in routed] == [second.url]
         replace(file, f"{spec},block_size=16\n{second.url}\n")
-        wait_until(lambda: held() == {first.url: len(ids), second.url: 0})  # by a replay
+        wait_until(lambda: held() == {first.url: len(ids), second.url: 0})  # from a replay
         assert fleet.matched(request) == [16 * len(ids)]
         replace(file, f"{spec},block_size=32\n{second.url}\n")  # names other blocks
         wait_until(lambda: fleet.matched(request) == [0])
@@ -240,7 +240,7 @@ def test_keys_are_signed_for_workers_that_run_the_guard(
 
 
 def test_a_worker_with_the_plugin_is_planned_whole_and_gets_no_hash(folder: Path) -> None:
-    """The gateway asks for the plugin whenever a worker becomes healthy."""
+    """The gateway asks a worker about the plugin whenever the worker becomes healthy."""
     engine = EngineProcess("plugged")
     engine.plugin = "guard,keys"
     try:
@@ -312,7 +312,7 @@ def test_blocks_are_expected_while_a_request_runs(fleet: Fleet) -> None:
 def test_an_image_whose_blocks_have_no_names_stays_with_its_worker(
     workers: list[EngineProcess], folder: Path
 ) -> None:
-    """SGLang publishes no names that mmhash knows behind an image of a chat."""
+    """After a chat's image, SGLang publishes names that mmhash cannot compute."""
     with fleet_of(workers, folder, engine="sglang@0.5.23") as fleet:
         urls = {one.name: one.url for one in fleet.engines}
         for color in ("red", "blue", "green", "white"):

@@ -1,4 +1,4 @@
-"""A worker that serves another model gets no requests that others can answer."""
+"""A worker gets no requests for models that only other workers serve."""
 
 import json
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def fleet_of(*workers: str, **settings: Any) -> Iterator[httpx.Client]:
 
 
 def names(client: httpx.Client, path: str, **members: Any) -> set[str]:
-    """Return the workers that answer a request which is sent several times."""
+    """Send a request several times, and return the workers that answered."""
     answers = [client.post(path, json=chat(**members)) for _ in range(6)]
     assert {answer.status_code for answer in answers} == {200}
     return {answer.json()["worker"] for answer in answers}

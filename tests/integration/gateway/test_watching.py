@@ -50,7 +50,7 @@ def test_each_worker_has_metrics_and_the_log_names_it() -> None:
     assert {line["worker"] for line in lines} == {one.url, two.url}
     assert [line["matched_tokens"] for line in lines] == [0, 0]
     failures = re.findall(f'worker {two.url}: probe failed[^"]*', log)
-    assert len(failures) == len(set(failures)) > 0  # not with each probe
+    assert len(failures) == len(set(failures)) > 0  # logged once, not for each probe
 
 
 def test_a_browser_is_shown_the_page_of_the_fleet() -> None:

@@ -1,4 +1,4 @@
-"""Services in processes of their own, and Redis servers."""
+"""Services in their own processes, and Redis servers."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -11,7 +11,7 @@ from tests.support import memo
 from tests.support.redis import BINARY, NEEDED, RedisServer
 from tests.support.service import COMMAND, Service, serving
 
-# A service that waits longer for its store: on a busy machine some hits would become misses.
+# This service waits longer for its store: on a busy machine some hits would become misses.
 PATIENT_COMMAND = (COMMAND[0], "-m", "tests.support.patient_service", *COMMAND[3:])
 
 

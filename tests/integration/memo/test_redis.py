@@ -14,7 +14,7 @@ Serve = Callable[..., httpx.Client]
 
 
 def until_stored(admin: Any) -> bytes:
-    """Return the name of the only entry; the service stores it after the response."""
+    """Return the name of the only entry, which the service stores after its response."""
     while not (names := admin.keys("*")):
         time.sleep(0.01)
     (name,) = names
@@ -26,7 +26,7 @@ def test_two_replicas_share_a_memo(serve: Serve, redis: Any, images: list[bytes]
     assert one.get("/info").json()["memo"] == "redis"
     image = share_an_image(one, two, images)
     assert count(two, "mmhash_memo_lookups_total", source="store") == 1
-    # The second time it need not ask Redis.
+    # The second time, the service need not ask Redis.
     assert hash_pixels(two, image)["memo"] == "hit"
     assert count(two, "mmhash_memo_lookups_total", source="memory") == 1
 

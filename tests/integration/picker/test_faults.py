@@ -1,4 +1,4 @@
-"""Pickers and workers that crash, hang or disagree with Envoy. No request is lost that a worker can answer."""
+"""Pickers and workers crash, hang or disagree with Envoy. No answerable request is lost."""
 
 import asyncio
 import itertools
@@ -108,7 +108,7 @@ def test_a_worker_that_the_picker_lacks_gets_nothing(
 
 
 def test_a_worker_that_has_just_ended_is_replaced_by_the_next(tmp_path: Path) -> None:
-    settings = {"gateway.health_interval_s": "600"}  # the picker does not notice
+    settings = {"gateway.health_interval_s": "600"}  # so the picker does not notice
     with engines(2) as fleet, picker_for([one.url for one in fleet], settings=settings) as picker:
         configuration = Configuration([endpoint(one) for one in fleet], picker.endpoint)
         with envoy_with(configuration, tmp_path) as client:
@@ -149,7 +149,7 @@ def test_envoy_goes_on_with_a_body_that_it_still_has(
                 connection.sendall(head % (PATH.encode(), len(body)) + body[:50_000])
                 wait_until(lambda: count(picker.http, "mmhash_held_bytes") > 0)
                 picker.service.kill()
-                if status == 200:  # the failure does not wait for the rest
+                if status == 200:  # the failure must not wait for the rest
                     connection.sendall(body[50_000:])
                 received = connection.recv(1 << 16)
     assert received.startswith(b"HTTP/1.1 %d " % status)
@@ -179,7 +179,7 @@ def test_a_picker_that_stops_ends_no_response(
             assert b"".join(answer.iter_raw()) == b"".join(STREAM)
 
 
-# Streams that no Envoy sends.
+# Streams that Envoy never sends.
 
 
 def messages(seed: int) -> Iterator[bytes]:
@@ -239,7 +239,7 @@ def test_random_streams_leave_nothing_behind(
         assert client.post(PATH, json=CHAT).status_code == 200
 
 
-# All at once.
+# All faults at once.
 
 
 def test_no_request_is_lost_while_pickers_are_killed_and_workers_replaced(tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ def killable(file: Path) -> Iterator[KillablePicker]:
 
 
 def break_things(until: float, pickers: list[KillablePicker], fleet: list[EngineProcess]) -> None:
-    """Kill pickers in turn, and end workers in good order; each starts again at its address."""
+    """Kill pickers in turn, and stop workers properly. Each starts again at its address."""
     for number in itertools.count():
         time.sleep(1)
         if time.monotonic() > until:
@@ -309,7 +309,7 @@ def break_things(until: float, pickers: list[KillablePicker], fleet: list[Engine
 
 
 async def ask(url: str, until: float) -> tuple[list[Any], Counter[str]]:
-    """Send requests until then; return what was lost, and the answers of each worker."""
+    """Send requests until this time. Return the lost ones, and each worker's number of answers."""
     lost: list[Any] = []
     answers: Counter[str] = Counter()
 

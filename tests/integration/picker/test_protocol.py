@@ -271,7 +271,7 @@ def test_keys_of_clients_and_of_workers(
 def test_a_retry_goes_to_a_worker_of_the_same_engine(
     tmp_path: Path, fleet: list[EngineProcess], endpoints: list[str]
 ) -> None:
-    """Another engine takes hashes in other fields."""
+    """Other engines take hashes in other fields, so they must not get the body."""
     workers = [f"{fleet[0].url},engine=vllm@0.32.0", f"{fleet[1].url},engine=sglang@0.5.23"]
     with (
         picker_for(workers) as picker,
