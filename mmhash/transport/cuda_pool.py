@@ -70,8 +70,8 @@ class FeaturePool:
     def lease(self, tensor: "torch.Tensor") -> IpcTensor:
         """Copy a tensor of this GPU into a slice, queued on torch's current stream.
 
-        Does not wait. If no slice is free, raise a TransportError: `SharedTensor.create(tensor)`
-        goes through host memory.
+        This does not wait. If no slice is free, it raises a TransportError. The caller can then
+        pass `SharedTensor.create(tensor)`, which goes through host memory.
         """
         check_not_forked("FeaturePool", self._owner)
         if not is_tensor(tensor):
@@ -79,7 +79,7 @@ class FeaturePool:
         view = view_of(tensor)
         if not isinstance(view.data, DeviceBytes) or view.data.device != self.device:
             raise InputValueError(
-                f"the pool is of cuda:{self.device}, the tensor of {tensor.device}"
+                f"the pool is on cuda:{self.device}, and the tensor on {tensor.device}"
                 + (": use SharedTensor" if tensor.is_cpu else "")
             )
         return self._copy(view, view.data, *self._ledger.grant(view.data.nbytes))

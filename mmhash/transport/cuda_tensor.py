@@ -43,8 +43,8 @@ class IpcTensor(Feature["_IpcBacking"]):
     ) -> Self:
         """Open a feature by its handle; nothing is mapped before its bytes are read.
 
-        `device` reads the feature, by default the device that is current at the first read. On the
-        `"producer"`'s device reading is fastest, but takes a context there.
+        `device` is the device that reads the feature, by default the device that is current at the
+        first read. Reading is fastest on the `"producer"`'s device, but needs a context there.
         `consumer` is this process's number among the pool's consumers.
         """
         backing = _IpcBacking(parse(handle, "cuda_ipc"), None, consumer)
@@ -62,7 +62,7 @@ class IpcTensor(Feature["_IpcBacking"]):
             self._backing.set_default_device(wanted.index)
         with self.borrow() as tensor:
             copied = tensor.clone() if device is None else tensor.to(wanted, copy=True)
-        return copied  # noqa: RET504  (borrow() checks the lease once more before)
+        return copied  # noqa: RET504  (borrow() first checks the lease once more)
 
     @contextmanager
     def borrow(self) -> "Iterator[torch.Tensor]":

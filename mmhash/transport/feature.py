@@ -1,4 +1,4 @@
-"""The base of all features behind a handle: the shape is known, the bytes open on reading."""
+"""The base of all features behind a handle. The shape is known; the bytes are opened when read."""
 
 from abc import ABC, abstractmethod
 from math import prod
@@ -36,12 +36,12 @@ class Feature(ABC, Generic[B]):
 
     @property
     def kind(self) -> Kind:
-        """The kind that its key covers."""
+        """The kind that the feature's key covers."""
         return "tensor" if self._backing.handle.dtype else "bytes"
 
     @property
     def dtype(self) -> str:
-        """The spec's name of its dtype, empty for plain bytes."""
+        """The spec's name of the feature's dtype, empty for plain bytes."""
         return self._backing.handle.dtype
 
     def handle(self) -> dict[str, Any]:
@@ -55,7 +55,10 @@ class Feature(ABC, Generic[B]):
         return part.document()
 
     def __getitem__(self, index: Any) -> Self:
-        """Return a slice along the first dimension longer than 1: others are not contiguous."""
+        """Return a slice along the first dimension longer than 1.
+
+        Other slices are not contiguous.
+        """
         cuts = index if isinstance(index, tuple) else (index,)
         if not all(isinstance(cut, slice) for cut in cuts):
             raise InputTypeError("a feature behind a handle takes only slices: open it for more")

@@ -68,7 +68,7 @@ def parse(document: object, transport: Transport) -> Handle:
     )
     if "version" in payload and _natural(payload, "version") != VERSION:
         raise TransportError(
-            f"the handle has version {payload['version']}, and this library reads version {VERSION}"
+            f"the handle has version {payload['version']}, but this library reads version {VERSION}"
         )
     if payload.get("transport", transport) != transport:
         raise TransportError(f"the handle's transport must be {transport}")

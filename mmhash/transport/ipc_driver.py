@@ -36,7 +36,7 @@ def current_device() -> int:
 
 @cache
 def uuid(device: int) -> bytes:
-    """Return the name of a device, which does not depend on the devices that a process sees."""
+    """Return the UUID of a device, which is the same in each process, whatever devices it sees."""
     handle, name = ctypes.c_int(), ctypes.create_string_buffer(UUID_SIZE)
     driver().call("cuDeviceGet", ctypes.byref(handle), device)
     driver().call("cuDeviceGetUuid_v2", name, handle)

@@ -1,8 +1,8 @@
 """The layout of a ledger: a small segment that lists the leases of a pool.
 
 A slot is a lease. The producer writes the range of its slice and a generation number. When the copy
-is done, the device writes the generation to the slot's ready word. Each consumer writes it to a
-word of its own when it has released the slice. A word with another generation belongs to another
+is done, the device writes the generation to the slot's ready word. When a consumer has released the
+slice, it writes the generation to its own word. A word with another generation belongs to another
 lease, so a late write for an expired lease has no effect. No two processes write the same word.
 """
 
@@ -18,7 +18,7 @@ MAX_CONSUMERS = 64
 ALIGNMENT = 512
 # Bytes for the reference to the pool's memory: the driver's handle, or a segment's name.
 MEMORY_SIZE = IPC_HANDLE_SIZE
-# Bytes of the name of the device that the memory is on, the same in all processes.
+# Bytes of the UUID of the memory's device, which is the same in all processes.
 UUID_SIZE = 16
 
 MAGIC = b"mmhpool1"

@@ -8,7 +8,8 @@ from mmhash.transport.handles import Grant
 from mmhash.transport.layout import ACKNOWLEDGED_OFFSET, SLOT, Layout
 from mmhash.transport.segments import has_owner, map_shared
 
-# A reader polls the ready word at this interval, and its owner's process every few polls.
+# A reader polls the ready word at this interval. Every so many polls, it checks that the owner
+# runs.
 _POLL_S = 50e-6
 _OWNER_POLLS = 200
 
@@ -33,7 +34,7 @@ class _OpenLedger:
         self._words[offset // 4 + consumer] = generation
 
 
-# Opened once for all leases. Two threads may both open it, which is only slower.
+# A ledger is opened once for all leases. Two threads may both open it, which is only slower.
 _ledgers: weakref.WeakValueDictionary[str, _OpenLedger] = weakref.WeakValueDictionary()
 
 
@@ -57,7 +58,7 @@ class Lease:
     def check_range(self, offset: int, nbytes: int, name: str = "") -> None:
         """Raise unless the bytes are within the slice, and the slice is within the pool.
 
-        `name` is the pool's segment, if its memory is one.
+        `name` is the pool's segment, if the pool's memory is a segment.
         """
         ledger = self._opened()
         generation, _, start, length = ledger.slot(self._grant.slot)
@@ -65,7 +66,7 @@ class Lease:
         if not start <= offset <= offset + nbytes <= start + length <= ledger.layout.nbytes:
             raise TransportError("a handle's bytes are not within the slice of its lease")
         if name and not ledger.layout.is_pool_segment(name):
-            raise TransportError("a handle's segment is not that of its lease's pool")
+            raise TransportError("a handle's segment is not the segment of its lease's pool")
 
     def wait_ready(self, timeout: float) -> None:
         """Wait until the producer's copy is done."""
@@ -87,7 +88,7 @@ class Lease:
     def acknowledge(self) -> None:
         """Record that this consumer has released the slice; idempotent."""
         ledger, grant = self._opened(), self._grant
-        if ledger.slot(grant.slot)[0] == grant.generation:  # else the word belongs to a later lease
+        if ledger.slot(grant.slot)[0] == grant.generation:  # otherwise a later lease has the word
             ledger.acknowledge(grant.slot, self._consumer, grant.generation)
 
     def _opened(self) -> _OpenLedger:

@@ -49,7 +49,7 @@ class Ledger:
         slots: int = MAX_SLOTS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        # A lease that nobody ends would fill the pool.
+        # A lease must time out: one that nobody ends would fill the pool.
         self._timeout_s = check_seconds("timeout_s", timeout_s)
         if not 0 < check_int("consumers", consumers) <= MAX_CONSUMERS:
             raise InputValueError(

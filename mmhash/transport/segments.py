@@ -1,7 +1,7 @@
-"""Files in shared memory: created by one process, opened by others, removed at its exit.
+"""Files in shared memory: one process creates a file, others open it, and its creator removes it.
 
-Not multiprocessing.shared_memory: on Python 3.11 and 3.12, any process that merely opens such a
-segment removes it on exit.
+multiprocessing.shared_memory does not suit: on Python 3.11 and 3.12, any process that merely opens
+such a segment removes it on exit.
 """
 
 import fcntl
@@ -66,7 +66,7 @@ class Segment:
 
 
 def _remove(path: str, file: int, owner: int) -> None:
-    if os.getpid() == owner:  # not a child that it forked
+    if os.getpid() == owner:  # not in a forked child
         Path(path).unlink(missing_ok=True)
         os.close(file)
 
@@ -145,7 +145,7 @@ def remove_orphans() -> list[str]:
 def _own_segments() -> Iterator[str]:
     for entry in os.scandir(DIRECTORY):
         if NAME.fullmatch(entry.name):
-            # its owner or another process has removed it meanwhile
+            # its owner or another process may remove it meanwhile
             with suppress(FileNotFoundError):
                 if entry.stat(follow_symlinks=False).st_uid == os.geteuid():
                     yield entry.name

@@ -40,7 +40,7 @@ class SharedPool:
     def lease(self, item: Any) -> SharedTensor:
         """Copy an array, a tensor or bytes into a slice; without room, raise a TransportError."""
         check_not_forked("SharedPool", self._owner)
-        memory = self._content  # another thread may close the pool
+        memory = self._content  # keep the memory mapped even if another thread closes the pool
         if not self._free.alive:
             raise TransportError("the pool was closed")
         view = shareable(item)

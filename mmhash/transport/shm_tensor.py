@@ -54,7 +54,7 @@ class SharedTensor(Feature["_SegmentBacking"]):
     def reconstruct(self, device: Any = "cpu") -> "torch.Tensor":
         """Return a torch tensor: in place on the CPU; a copy from a pool, or on another device.
 
-        Writes to it stay in this process.
+        Writes to the tensor stay in this process.
         """
         import torch  # noqa: PLC0415  (only for a tensor)
 
