@@ -1,4 +1,4 @@
-"""Keys for an event loop that must not stall: bounded in bytes and threads, first in, first out."""
+"""Computes keys beside an event loop: with bounded memory and threads, first in, first out."""
 
 from mmhash.executor.hasher import AsyncHasher
 

@@ -16,14 +16,14 @@ from mmhash.executor.jobs import Job, JobOptions, Outcome, read_items, stream_of
 from mmhash.framing import tenant_key
 from mmhash.split import LISTS
 
-# The loop itself hashes items in host memory up to this size: passing them to a thread would block
-# the loop for longer. Finding and framing a part of a list costs as much as hashing _PART_BYTES.
+# The loop itself hashes host items up to this size: handing them to a thread would block the loop
+# for longer. Finding and framing a part of a list costs as much as hashing _PART_BYTES.
 INLINE_MAX_BYTES = 64 << 10
 _PART_BYTES = 8 << 10
 # From this size on, all threads share one item if no other job is waiting. Sharing smaller items
 # costs more than it gains.
 PARALLEL_MIN_BYTES = 4 << 20
-# All calls together work this long in one round of the loop, before other tasks get their turn.
+# How long all calls together may work in one round of the loop before other tasks get their turn.
 _SLICE_S = 0.5e-3
 
 
@@ -35,8 +35,8 @@ class AsyncHasher:
     them any more.
 
     Args:
-        max_inflight_bytes: The bytes of the items that are read at one time; a larger item is read
-            by itself. The queue has no limit.
+        max_inflight_bytes: How many bytes may be read at one time; a larger item is read by itself.
+            The queue has no limit.
         threads: The number of threads that read; by default all cores but one.
 
     >>> async def main():
@@ -57,7 +57,7 @@ class AsyncHasher:
         self._waiting: dict[Job, None] = {}
         self._running: dict[Job, None] = {}
         self._waiting_bytes = self._running_bytes = 0
-        # By identity: the job in flight that holds this item, and the item's index in the job.
+        # For the identity of each item in flight: the item's job, and the item's index in the job.
         self._in_flight: dict[Hashable, tuple[Job, int]] = {}
         self._turn = asyncio.Lock()  # held by the call that is starting its items
         self._slice_ends: float | None = None
@@ -74,8 +74,8 @@ class AsyncHasher:
     ) -> list[Digest]:
         """Return the keys that `mmhash.keys` returns, in the order of the items.
 
-        The first error names its item, and is raised once nothing in the call is being read.
-        The items of an iterator are hashed one after another, because they may share one buffer. If
+        The first error names its item. It is raised once no item of the call is being read. The
+        items of an iterator are hashed one after another, because they may share one buffer. If
         each item has its own memory, pass a list: then threads share the work.
         """
         if not isinstance(items, (*LISTS, Iterator)):
@@ -125,11 +125,11 @@ class AsyncHasher:
         Small items are hashed here. Larger items become jobs, which calls for the same item share.
         """
         if options.tenant is not None:
-            tenant_key(options.tenant)  # a wrong option is an error of the call, not of each item
+            tenant_key(options.tenant)  # raises for the call, not for each item
         loop = self._check_loop()
         outcomes: list[Outcome | tuple[Job, int]] = []
         jobs: dict[Job, None] = {}  # jobs that this call waits for
-        on_gpu: dict[int, Job] = {}  # of these jobs, by GPU: the ones that still accept items
+        on_gpu: dict[int, Job] = {}  # by GPU, the job that still accepts items
         try:
             async with self._turn:
                 for item in items:
@@ -161,7 +161,7 @@ class AsyncHasher:
     def _start(
         self, item: Any, options: JobOptions, jobs: dict[Job, None], on_gpu: dict[int, Job]
     ) -> Outcome | tuple[Job, int]:
-        """Hash an item if that is quick, else return its place in a job."""
+        """Hash an item if that is quick; otherwise return its place in a job."""
         if self._closed:  # by another task, while this call waited for its turn
             raise _closed_error()
         cost = cost_of(item)
@@ -184,7 +184,10 @@ class AsyncHasher:
     def _add_to_job(
         self, item: Any, cost: ItemCost, options: JobOptions, on_gpu: dict[int, Job]
     ) -> tuple[Job, int]:
-        """Add an item to the call's job for its GPU, which is one launch, or else to a new job."""
+        """Add an item on a GPU to the call's job for that GPU, which is one launch.
+
+        Others get a new job.
+        """
         if cost.device is None:
             job = Job(options)
         else:
@@ -231,7 +234,7 @@ class AsyncHasher:
             try:
                 self._pool.submit(self._run, job, threads, asyncio.get_running_loop())
             except RuntimeError as error:  # no thread can be started, or the interpreter is exiting
-                no_thread = MMHashError(f"no thread hashes the item: {error}")
+                no_thread = MMHashError(f"no thread can hash the item: {error}")
                 self._on_read(job, [no_thread] * len(job.items))
 
     def _run(self, job: Job, threads: int, loop: asyncio.AbstractEventLoop) -> None:

@@ -19,7 +19,7 @@ class ItemCost(NamedTuple):
 
     nbytes: int
     parts: int = 1
-    # False if the item must first be made readable: an image to decode, a handle to open.
+    # False if the item must be made readable first: an image must be decoded, a handle opened.
     in_place: bool = True
     device: int | None = None  # the GPU of the item or of a part
 

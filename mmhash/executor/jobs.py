@@ -21,7 +21,7 @@ Outcome = Digest | Exception
 
 
 class Job:
-    """Items that one thread reads: one in host memory, or a call's items on one GPU.
+    """Items that one thread reads: a single item in host memory, or a call's items on one GPU.
 
     A job holds its items, and so their memory, until they are read. `callers` is the number of
     calls waiting for `future`, which gets the outcome of each item. GPU items are hashed after the
@@ -46,7 +46,7 @@ def read_items(
         if len(items) > 1:
             try:
                 return [*keys(items, algorithm=options.algorithm, tenant=options.tenant)]
-            except Exception:  # noqa: BLE001, S110  (one item's error: hash each item alone)
+            except Exception:  # noqa: BLE001, S110  (to find the item at fault, hash each alone)
                 pass
         return [_key_or_error(item, options, threads) for item in items]
 
