@@ -34,10 +34,10 @@ T = TypeVar("T")
 
 Of = Literal["bytes", "pixels"]
 
-# On a Unix socket, items of at least this size are passed in shared memory. Smaller ones travel in
-# the body just as fast.
+# On a Unix socket, items of at least this size are passed in shared memory. Smaller items are just
+# as fast in the body.
 SHM_MIN_BYTES = 1 << 20
-# Items up to this size share a request: a separate request costs more than base64.
+# Items up to this size share a request, because a separate request costs more than base64.
 BATCH_ITEM_MAX = 64 << 10
 # 100 items of that size are 8.4 MiB of JSON. By default the service accepts 16 MiB.
 BATCH_MAX_ITEMS = 100
@@ -114,7 +114,7 @@ def annotate(
     """Insert the hash of each image, video and audio into a request.
 
     Args:
-        request: A chat request, or SGLang's native one.
+        request: A chat request, or a native request of SGLang.
         engine: The engine that receives the request, and its release: `"sglang@0.5.23"`.
         algorithm: The algorithm of the digests.
         of: With `"pixels"`, images are hashed by their pixels.
@@ -148,7 +148,7 @@ def plan(
     """Return the token ids, spans and block keys of a request's prompt before an engine sees it.
 
     Args:
-        request: A chat request, or SGLang's native one.
+        request: A chat request, or a native request of SGLang.
         model: A name in the service's setting `models`.
         engine: The engine that receives the request, and its release: `"vllm@0.32.0"`.
         of: With `"pixels"`, images are hashed by their pixels.
@@ -255,7 +255,7 @@ def _payload(item: Any, of: Of) -> Payload:
             item = map_file(file) or file.read()
     if is_image(item):
         raise InputTypeError(
-            "a PIL image is not sent: give the bytes of its file with of='pixels', or hash it here"
+            "a PIL image cannot be sent: give its file's bytes with of='pixels', or hash it here"
             " with mmhash.key()"
         )
     view = view_of(item)
@@ -272,7 +272,7 @@ def _item_request(query: _Query, payload: Payload) -> Request:
     elif payload.kind == "tensor":
         shape = ",".join(map(str, payload.shape))
         query = query | {"dtype": payload.dtype, "shape": shape}
-    # Always send images: the service decodes them in other processes.
+    # Images never go through shared memory: the service decodes them in other processes.
     is_shareable = payload.kind != "image" and len(payload.content) >= SHM_MIN_BYTES
     shareable = payload if is_shareable else None
     return Request("POST", "/hash", query, content_type, payload.content, shareable)
@@ -294,12 +294,12 @@ def _present(**fields: Any) -> dict[str, Any]:
 
 
 def _given(**fields: Any) -> _Query:
-    """Return the fields that the caller has given as a query."""
+    """Return, as a query, the fields that the caller has given."""
     return {name: str(value) for name, value in _present(**fields).items()}
 
 
 def _post_json(path: str, body: Any, query: _Query) -> Request:
-    """Return a request with JSON."""
+    """Return a POST request with a JSON body."""
     try:
         # Not msgspec, which writes NaN as null and sets as lists.
         text = json.dumps(body, ensure_ascii=False, allow_nan=False).encode()

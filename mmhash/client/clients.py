@@ -59,7 +59,7 @@ def _described(method: M, build: Callable[P, Call[T]]) -> M:
     own = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
     (result,) = get_args(described.return_annotation)
     update_wrapper(method, build)
-    vars(method).pop("__wrapped__")  # help() would show its Call
+    vars(method).pop("__wrapped__")  # otherwise help() shows the result as a Call
     method.__signature__ = described.replace(  # type: ignore[attr-defined]
         parameters=[own, *described.parameters.values()], return_annotation=result
     )
@@ -113,7 +113,7 @@ class Client(_Common):
     Args:
         base_url: The address of the service, `http://` or `https://`.
         uds: The path of a Unix socket to connect to instead.
-        api_key: A key of the service, if it needs one.
+        api_key: An API key, if the service needs one.
         tenant: The name of the tenant whose keys are wanted.
         timeout_s: The seconds that a call may take with all its retries and pauses.
         retries: The number of retries of each call.
@@ -180,7 +180,7 @@ class Client(_Common):
 class AsyncClient(_Common):
     """A `Client` with awaitable methods, for one event loop; threads do long work.
 
-    Takes the same arguments as `Client`.
+    The arguments are those of `Client`.
 
     >>> async def main():
     ...     async with mmhash.AsyncClient(service_url) as client:
@@ -268,12 +268,12 @@ def _parse_url(text: Any) -> httpx.URL:
         raise InputValueError(f"base_url is not a URL: {error}") from None
     if url.scheme not in {"http", "https"} or not url.host:
         raise InputValueError(
-            "base_url begins with http:// or https:// and a host, such as http://127.0.0.1:8780,"
+            "base_url must begin with http:// or https:// and a host, as in http://127.0.0.1:8780,"
             f" not {text!r}"
         )
     if url.userinfo or url.query or url.fragment:
         raise InputValueError(
-            "base_url is a scheme, a host and a path, without user, query and fragment:"
+            "base_url must have only a scheme, a host and a path, no user, query or fragment:"
             " pass a key of the service as api_key"
         )
     return url
@@ -285,7 +285,10 @@ async def _awaited(pieces: Iterator[Any]) -> AsyncIterator[Any]:
 
 
 async def _in_thread(function: Callable[[], T]) -> T:
-    """Run a function in a thread; on cancellation, wait until it no longer reads its items."""
+    """Run a function in a thread.
+
+    If cancelled, wait until the function no longer reads its items.
+    """
     task = asyncio.ensure_future(asyncio.to_thread(function))
     try:
         return await asyncio.shield(task)

@@ -85,7 +85,7 @@ def body_of(response: httpx.Response, body: bytes) -> bytes:
     if response.status_code == httpx.codes.OK:
         return body
     problem = _Problem()
-    with suppress(msgspec.DecodeError):  # not a problem of ours: for example, the page of a proxy
+    with suppress(msgspec.DecodeError):  # not from the service: for example a proxy's page
         problem = msgspec.json.decode(body, type=_Problem)
     detail = problem.detail or f"{response.status_code} {response.reason_phrase}"
     if response.is_redirect:
@@ -127,7 +127,7 @@ class Attempts:
             yield piece
 
     def pause_after(self, error: ServiceError) -> float:
-        """Return the seconds before the next attempt; raise the error if none is left.
+        """Return the seconds before the next attempt; raise the error if no attempt is left.
 
         Every request may be retried: no request changes the state of the service.
         """

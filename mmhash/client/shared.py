@@ -10,7 +10,7 @@ from mmhash.client.exchange import Request
 from mmhash.errors import ServiceError, TransportError
 from mmhash.transport import SharedPool, SharedTensor
 
-# Room for three features of 20 MiB. When the pool is full, the bytes are sent.
+# Room for three features of 20 MiB. When the pool is full, the client sends the bytes instead.
 POOL_BYTES = 64 << 20
 
 # The service cannot see this memory, or no longer can.
@@ -20,7 +20,7 @@ _NOT_LOCAL = "urn:mmhash:problem:in-place-off"
 
 
 class SharedItems:
-    """The pool of one client, for several threads; allocated for the first large item."""
+    """One client's pool, which threads share. The first large item allocates it."""
 
     def __init__(self, *, is_local: bool) -> None:
         self.is_used = is_local
@@ -59,9 +59,10 @@ class SharedItems:
 
 
 class SharedCopy:
-    """A block that sends an item in shared memory, where `copy` puts it.
+    """A context manager for sending an item in shared memory, into which `copy` copies the item.
 
-    The block swallows the error of a service that cannot read the memory: send the bytes after it.
+    It suppresses the error of a service that cannot read the memory; the caller then sends the
+    bytes.
     """
 
     def __init__(self, shared: SharedItems) -> None:
