@@ -93,7 +93,7 @@ def load_command(name: str) -> Any:
 app = typer.Typer(
     cls=_LazyGroup,
     no_args_is_help=True,
-    rich_markup_mode=None,  # a help that fits a screen: with rich's boxes it is three times as long
+    rich_markup_mode=None,  # rich's boxes would make the help three times as long
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},  # as b3sum
 )

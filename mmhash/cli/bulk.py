@@ -56,7 +56,7 @@ def key_bulk(
         from mmhash.bulk.run import hash_source  # noqa: PLC0415
         from mmhash.bulk.sources import read_source  # noqa: PLC0415
 
-        if find_spec("pyarrow") is None:  # the processes that hash import it
+        if find_spec("pyarrow") is None:  # the hashing processes import it
             raise ModuleNotFoundError(name="pyarrow")
     options = BulkOptions(algorithm, of, engines, is_folder and of == "pixels")
     shards = read_source(source, column)
@@ -98,7 +98,7 @@ class _Bar:
         self._update()
 
     def done(self, shard: "Shard") -> None:
-        """Add a shard to the finished ones."""
+        """Add a shard to the finished shards."""
         self._done += len(shard.names)
         self._done_nbytes += shard.nbytes
         self._update()

@@ -55,7 +55,7 @@ def _facts() -> Iterator[tuple[str, str]]:
     for package in PACKAGES:
         yield package, _version_of(package)
     yield "cpu cores", str(cpu_count())
-    yield from _gpus()  # last: the check is slow, and a broken driver may crash the process
+    yield from _gpus()  # last, because the check is slow and a broken driver may crash the process
 
 
 def _version_of(package: str) -> str:

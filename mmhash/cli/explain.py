@@ -26,7 +26,7 @@ def explain_image(
     """Show the steps from an image to its hashes in an engine."""
     name, version = mmhash.engines.registry.parse(engine)
     if image == STDIN:
-        raise InputValueError("explain reads its image twice: give a file")
+        raise InputValueError("explain reads the image twice, so not from stdin: give a file")
     try:
         steps = list(_steps(image, f"{name}@{version}"))
     except (OSError, MMHashError) as error:

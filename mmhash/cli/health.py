@@ -1,4 +1,4 @@
-"""`mmhash health`: asks a server for its health, as the health check of a container."""
+"""`mmhash health`: asks a server for its health, for example as a container's health check."""
 
 import http.client
 import socket

@@ -75,7 +75,7 @@ def key_files(
 
 
 def _print_key(item: _Keyed, engines: Sequence[str], *, as_json: bool) -> None:
-    """Print `<key>  <name>`, and a line for each engine; or all of them as JSON.
+    """Print `<key>  <name>` and a line for each engine, or one line of JSON.
 
     A line with an escaped name begins with a backslash, as in the output of b3sum.
     """
@@ -96,7 +96,7 @@ def _print_key(item: _Keyed, engines: Sequence[str], *, as_json: bool) -> None:
 
 def _read_tenant(path: Path) -> bytes:
     with path.open("rb") as file:
-        # one byte more than a valid file has
+        # one byte more than a valid file can have
         content = file.read(2 * TENANT_SIZE + len("\r\n") + 1)
     if len(content) == TENANT_SIZE:
         return content

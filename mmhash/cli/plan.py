@@ -15,7 +15,7 @@ from mmhash.io.names import printable, reason
 
 def plan_request(
     model: Annotated[Path, typer.Argument(help="The model's directory.")],
-    request: Annotated[str, typer.Argument(help="An OpenAI or SGLang request, as JSON.")],
+    request: Annotated[str, typer.Argument(help="A JSON file with an OpenAI or SGLang request.")],
     *,
     engine: Engine,
     block_size: Annotated[

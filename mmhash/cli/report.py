@@ -12,7 +12,7 @@ def format_count(count: int, noun: str) -> str:
 
 
 def say(line: str) -> None:
-    """Print a line and flush it: the next file may take long."""
+    """Print a line and flush it, because the next file may take long."""
     print(visible(line, sys.stdout), flush=True)  # noqa: T201
 
 
@@ -30,8 +30,8 @@ def complain(text: str) -> None:
 def visible(text: str, stream: TextIO | None) -> str:
     r"""Return one line of text, made safe for the stream.
 
-    A terminal would execute control characters in names. So for a terminal, every character that is
-    not printable, or that changes how its neighbours are shown, becomes an escape such as `\x1b` or
+    A terminal would execute control characters in names. For a terminal, this escapes every
+    character that is not printable or changes how its neighbours look, for example as `\x1b` or
     `\u202e`. For files and pipes the text stays unchanged.
     """
     if text.isprintable() or stream is None or stream.closed or not stream.isatty():

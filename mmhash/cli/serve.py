@@ -99,7 +99,7 @@ def serve(
         from mmhash_service.server.check import check_resources  # noqa: PLC0415
         from mmhash_service.settings import Settings  # noqa: PLC0415
 
-        if not check:  # FastAPI, the engines and numpy take most of the CPU time of a check
+        if not check:  # FastAPI, the engines and numpy would take most of a check's time
             from mmhash_service.http.app import create_app  # noqa: PLC0415
             from mmhash_service.server import server  # noqa: PLC0415
 
@@ -203,7 +203,7 @@ def _fleet(
 def _read_fleet(
     settings: list[str] | None, fleet: dict[str, Any], options: dict[str, Any], *, check: bool
 ) -> "tuple[Settings, GatewaySettings, list[WorkerSpec]]":
-    """Return both kinds of settings, and the workers that must exist at the start."""
+    """Return the settings of the server and of the gateway, and the workers known at the start."""
     from mmhash_service.base_settings import settings_errors  # noqa: PLC0415  (may be missing)
     from mmhash_service.gateway.settings import GatewaySettings  # noqa: PLC0415
     from mmhash_service.gateway.sources import read_workers  # noqa: PLC0415
@@ -226,7 +226,7 @@ def _read_fleet(
 
 
 def _check_workers(settings: Any, gateway: Any) -> None:
-    """Print each worker with its problems; exit with status 1 if there are any."""
+    """Print each worker with its problems; exit with status 1 if any worker has a problem."""
     from mmhash_service.gateway.check import check_workers  # noqa: PLC0415  (slow)
     from mmhash_service.models import Models  # noqa: PLC0415
     from mmhash_service.server.check import check_resources  # noqa: PLC0415

@@ -12,7 +12,7 @@ from mmhash.extras import needs_extra
 def check_engine(
     url: Annotated[str, typer.Argument(help="The engine's address, http://HOST:PORT.")],
     *,
-    events: Annotated[str, typer.Option(help="The endpoint of its KV events, tcp://HOST:PORT.")],
+    events: Annotated[str, typer.Option(help="The engine's KV event endpoint, tcp://HOST:PORT.")],
     engine: Annotated[
         str | None,
         typer.Option(help="The engine and its release: vllm@0.32.0.", show_default="the server's"),
