@@ -20,7 +20,7 @@ from mmhash.io.images import NotAnImageError, read_image_file
 # How many files are opened ahead, and how many bytes of each the kernel reads ahead.
 AHEAD = 64
 FIRST = 128 << 10
-# What fits in the caches of a core.
+# The size of the read buffer, which fits in a core's caches.
 BUFFER = 1 << 20
 
 Row = tuple[Any, ...]
@@ -35,7 +35,7 @@ class BulkOptions(NamedTuple):
     algorithm: Algorithm = "blake3"
     of: Literal["bytes", "pixels"] = "bytes"
     engines: tuple[str, ...] = ()
-    # Files that are not images get no row: the source is a folder of mixed files.
+    # True for a folder of mixed files: files that are not images get no row.
     skips_others: bool = False
 
     @property
@@ -138,7 +138,7 @@ def _open(path: str) -> _File | Exception:
         # Opening a device may have side effects. Path.stat() is slower.
         if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116
             return InputTypeError("not a regular file")
-        # The name may refer to another file since the check: never wait for the writer of a FIFO.
+        # The name may refer to another file by now, so never wait for the writer of a FIFO.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):

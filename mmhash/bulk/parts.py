@@ -39,7 +39,10 @@ def write_part(path: Path, shard: Shard, options: BulkOptions, about: dict[str, 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Create the folder and lock it against other runs; remove it again if it stays empty."""
+    """Create the folder and lock it against other runs.
+
+    Remove the folder at the end if it is empty.
+    """
     folder.mkdir(exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -55,7 +58,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def finished_parts(folder: Path, about: dict[str, str]) -> dict[str, Counts]:
-    """Return the parts finished by earlier runs of this command; remove all others."""
+    """Return the parts that earlier runs of this command finished; remove all other parts."""
     parts: dict[str, Counts] = {}
     for path in sorted(folder.iterdir()):
         from mmhash.bulk.tables import read_about  # noqa: PLC0415  (imports pyarrow)
@@ -74,7 +77,7 @@ def finished_parts(folder: Path, about: dict[str, str]) -> dict[str, Counts]:
             continue
         if differing := [name for name in about if stored.get(name) != about[name]]:
             raise InputValueError(
-                f"{folder} is of another run, with another {' and '.join(differing)}: remove it, or"
-                " give another --out"
+                f"{folder} is of another run, with another {' and '.join(differing)}: remove the"
+                " folder, or give another --out"
             )
     return parts

@@ -53,7 +53,7 @@ def read_parquet(name: str, column: str | None) -> Iterator[Shard]:
 def hash_row_group(
     options: BulkOptions, *, name: str, column: str, number: int, count: int
 ) -> list[Row]:
-    """Return the row of each value in a row group; after damage, the rest get the error."""
+    """Return the row of each value in a row group. Values after damage get the error."""
     rows: list[Row] = []
     try:
         with pq.ParquetFile(name) as file:

@@ -30,7 +30,7 @@ class Watch(Protocol):
         """Add a shard to the total."""
 
     def done(self, shard: Shard) -> None:
-        """Add a shard to the finished ones."""
+        """Add a shard to the finished shards."""
 
 
 def hash_source(
@@ -42,7 +42,7 @@ def hash_source(
     processes: int,
     watch: Watch,
 ) -> Counts:
-    """Write the keys of a source to a folder and return the counts; finished parts are kept.
+    """Write the keys of a source to a folder, except for finished parts, and return the counts.
 
     A run resumes an earlier run that has equal options and the same `source` text.
     """
@@ -73,13 +73,13 @@ def hash_source(
             counts[name] = future.result()
             watch.done(shard)
         for name in finished.keys() - counts.keys():
-            (folder / name).unlink()  # the part of a shard that has changed since
+            (folder / name).unlink()  # the shard of this part has changed
         return Counts(*map(sum, zip(Counts(0, 0), *counts.values(), strict=True)))
 
 
 @contextmanager
 def _workers(count: int) -> Iterator[Executor]:
-    """Start processes as shards need them; if the run fails, end the processes at once."""
+    """Start processes as shards need them. If the run fails, end the processes at once."""
     multiprocessing.set_forkserver_preload(["mmhash.bulk.tables"])
     os.environ.setdefault("PYTHONSAFEPATH", "1")  # never import from the working directory
     # Only this process handles Ctrl-C, and then ends the others.

@@ -11,12 +11,12 @@ from blake3 import blake3
 
 from mmhash.bulk.items import BulkOptions, Row, hash_files
 
-# A killed run loses at most one shard per process. A larger file is a shard of its own.
+# A killed run loses at most one shard per process. A file larger than this is its own shard.
 SHARD_ITEMS = 1024
 SHARD_BYTES = 64 << 20
 
 File = tuple[str, os.stat_result | None]
-"""A path, and the status of its file; None if it is not a regular file or cannot be read."""
+"""A path and its file's status, which is None unless the file is regular and can be looked up."""
 
 
 class Shard(NamedTuple):
@@ -29,7 +29,7 @@ class Shard(NamedTuple):
 
 
 def look_up(path: str) -> File:
-    """Return a path and the status of its file; None for the status if it is not a regular file."""
+    """Return a path and the status of its file. The status is None unless the file is regular."""
     try:
         status = os.stat(path)  # noqa: PTH116  (Path("") is the folder ".")
     except (OSError, ValueError):

@@ -36,8 +36,8 @@ def read_about(path: Path) -> tuple[dict[str, str], Counts]:
 def table_of(rows: Sequence[Row], columns: Sequence[str]) -> Any:
     """Return rows as a pyarrow table.
 
-    Through JSON: `pa.array` imports pandas if it is installed, and that takes longer than hashing a
-    small folder.
+    The rows go through JSON, because `pa.array` imports pandas if it is installed. The import takes
+    longer than hashing a small folder.
     """
     schema = pa.schema(
         [(name, pa.int64() if name in _INTEGERS else pa.string()) for name in columns]
