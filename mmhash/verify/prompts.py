@@ -53,7 +53,7 @@ class Prompt:
         return [mmhash.key(image.file(self.image_format)) for image in self.images]
 
     def with_new_text(self) -> "Prompt":
-        """Return the same media with different text, so the engine has no block of it."""
+        """Return the same media with different text, so the engine has cached no block of it."""
         return replace(self, text=_text())
 
 
@@ -69,7 +69,7 @@ def prompts() -> list[Prompt]:
 
 
 def request(client: httpx.Client, path: str, body: dict[str, Any]) -> Any:
-    """Send a request and return the engine's answer; raise an error unless it is 200."""
+    """Send a request and return the engine's answer. Raise an error unless the status is 200."""
     try:
         answer = client.post(path, json=body)
     except httpx.HTTPError as error:

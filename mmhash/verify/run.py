@@ -27,7 +27,7 @@ class Report(NamedTuple):
     """The result of one check."""
 
     engine: str
-    # How many blocks were stored, and how many of them have the name that the recipe gives.
+    # How many blocks the engine stored, and how many have the name that the recipe gives.
     blocks: int
     named: int
     # Prompts whose images are not in the stored blocks.
@@ -59,7 +59,7 @@ class Report(NamedTuple):
         if self.missing:
             line += f"; images not found in: {', '.join(self.missing)}"
         if self.server == "rust":
-            line += "; its server is the one in Rust (SGLANG_RUST_SERVER): no guard protects it"
+            line += "; it runs SGLang's Rust server (SGLANG_RUST_SERVER): no guard protects it"
         if self.plugin is not None:
             line += f"; mmhash's plugin is on: {', '.join(self.plugin)}"
         if self.server == "mmhash":
@@ -79,9 +79,9 @@ def verify_engine(
 
     Args:
         url: The engine's address, such as http://127.0.0.1:8000.
-        events: The endpoint of its KV events, such as tcp://127.0.0.1:5557.
-        engine: The recipe to compare with, as in `vllm@0.32.0`; by default, the release
-            that the server reports, or the newest known older release.
+        events: The endpoint of the engine's KV events, such as tcp://127.0.0.1:5557.
+        engine: The release whose recipe to compare with, such as `vllm@0.32.0`. By default it is
+            the release that the server reports, or else the newest known older release.
         seed: vLLM's PYTHONHASHSEED, if it is set.
         api_key: The engine's API key.
     """
@@ -156,7 +156,7 @@ def _verify_sglang(client: httpx.Client, subscriber: Subscriber, version: str) -
     image_texts = list(sglang.IMAGE_TEXTS)
     for prompt in prompts():
         for image_text in list(image_texts) if prompt.images else image_texts[:1]:
-            # A repeated text would store nothing, so later attempts need another.
+            # A repeated text would store nothing, so each attempt needs a new text.
             attempt = prompt.with_new_text()
             keys = prompt.file_keys() if names_files else [one.key for one in prompt.images]
             hashes = [] if names_files else list(map(mm_hash, keys))
@@ -168,7 +168,7 @@ def _verify_sglang(client: httpx.Client, subscriber: Subscriber, version: str) -
                 break
         else:
             missing.append(prompt.name)
-            # No placeholder fits, so the remaining prompts try only the first.
+            # No placeholder fits, so the remaining prompts try only the first placeholder.
             image_texts = image_texts[:1]
     server: Server = "rust" if sglang.is_rust(client) else "python"
     return Report(

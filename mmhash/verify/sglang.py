@@ -15,7 +15,7 @@ from mmhash.kvindex.events import BlocksStored
 from mmhash.kvindex.table import block_id
 from mmhash.verify.prompts import Prompt, members, request
 
-# Placeholders of known models. The first that yields pad values is the one of this model.
+# Placeholders of known models. The first placeholder that yields pad values is this model's.
 IMAGE_TEXTS = (
     "<|vision_start|><|image_pad|><|vision_end|>",
     "<image>",
@@ -27,7 +27,7 @@ IMAGE_TEXTS = (
 
 
 def release(client: httpx.Client) -> str | None:
-    """Return the release of a running SGLang; None if the server is not one."""
+    """Return the release of a running SGLang, or None if the server is not SGLang."""
     version = _server_info(client).get("version")
     return str(version) if version else None
 

@@ -34,7 +34,7 @@ class Subscriber:
         self.close()
 
     def _wait_until_ready(self, endpoint: str) -> None:
-        """Complete the handshake: events published before its end do not arrive."""
+        """Complete the handshake, because events published before its end do not arrive."""
         end = time.monotonic() + _READY_S
         while not self._connection.is_ready:
             self._connection.socket.poll(100)
@@ -59,7 +59,7 @@ class Subscriber:
             found = [event for event in self._receive() if isinstance(event, BlocksStored)]
             blocks += found
             if time.monotonic() > end:
-                raise TransportError("the engine publishes without a pause: check an idle one")
+                raise TransportError("the engine publishes without a pause: check an idle engine")
             if found:
                 wait_s = quiet_s
         return blocks
@@ -70,4 +70,4 @@ class Subscriber:
             messages = self._connection.receive() or []
             return [event for *_, payload in messages for event in parse_batch(payload).events]
         except InputValueError as error:
-            raise TransportError(f"no KV events of an engine: {error}") from None
+            raise TransportError(f"the endpoint sends no KV events of an engine: {error}") from None

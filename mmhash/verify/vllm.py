@@ -13,7 +13,7 @@ ALGORITHMS = ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
 
 
 def release(client: httpx.Client) -> str | None:
-    """Return the release of a running vLLM; None if the server is not one."""
+    """Return the release of a running vLLM, or None if the server is not vLLM."""
     answer = client.get("/version")
     version = members(answer).get("version") if answer.status_code == 200 else None
     return str(version).split("+")[0] if version else None
