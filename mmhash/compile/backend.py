@@ -13,7 +13,7 @@ Compiled = Callable[..., Any]
 
 
 class Backend:
-    """A `backend` for torch.compile: the passes of a manager, then another backend.
+    """A `backend` for torch.compile that runs a manager's passes, then another backend.
 
     The passes rewrite Dynamo's graph, so Inductor's caches are keyed by the rewritten graph.
     """

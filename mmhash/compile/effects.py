@@ -1,7 +1,7 @@
 """The list of operations that only read. Every other node of a graph counts as a writer.
 
-A schema proves nothing: `aten::batch_norm` declares no mutation, but updates its running
-statistics.
+An operator's schema proves nothing: `aten::batch_norm` declares no mutation, but updates its
+running statistics.
 """
 
 import builtins
@@ -17,7 +17,7 @@ from torch.nn import functional
 
 import mmhash.ops  # noqa: F401  (registers the operators)
 
-# Names that torch, its methods and its operators share. Unless called with `out`, none of these
+# Names that torch's functions, methods and operators share. Unless called with `out`, none of these
 # operations writes to a tensor or changes a shape or storage.
 _NAMES = frozenset(
     """
@@ -49,7 +49,7 @@ _NAMES = frozenset(
     view_as vsplit vstack where xlogy zeros zeros_like _assert_async _assert_scalar
     _assert_tensor_metadata _local_scalar_dense _log_softmax _softmax _to_copy _unsafe_index
     _unsafe_view
-    """.split()  # noqa: SIM905  (a line each would be three hundred)
+    """.split()  # noqa: SIM905  (a line for each name would fill 300 lines)
 )
 
 _FUNCTIONS = frozenset(
@@ -66,7 +66,7 @@ _FUNCTIONS = frozenset(
     if callable(getattr(holder, name, None))
 )  # fmt: skip
 
-# Pure if all arguments are tensors, numbers, or lists of tensors and numbers.
+# Functions that only read if all arguments are tensors, numbers, or lists of these.
 _ON_VALUES = frozenset(
     getattr(operator, name)
     for name in (

@@ -29,15 +29,15 @@ from mmhash.ops.normalizing import OUT_DTYPES
 
 
 class FuseNormalizeDigest(Pass):
-    """Fuse `((pixels.to(float32) * scale - mean) / std).to(dtype)` with `digest(…, dim=0)` of it.
+    """Fuse `((pixels.to(float32) * scale - mean) / std).to(dtype)` with its `digest(…, dim=0)`.
 
     The multiplication and the last cast may be missing, and the features may have other readers.
     The steps stay as they are if
     - another node reads an intermediate step;
     - a node between the first step and the digest may write to a tensor;
-    - a node anywhere in the graph may write to the pixels, the mean or the std: it may also change
-      their shape, and the graph shows one shape for each;
-    - the fused call would be slower on this GPU.
+    - a node anywhere in the graph may write to the pixels, the mean or the std: such a node may
+    also change their shape, and the graph records only one shape; - the fused call would be slower
+    on this GPU.
     """
 
     name = "fuse_normalize_digest"
@@ -49,7 +49,7 @@ class FuseNormalizeDigest(Pass):
 
 
 class _Steps(NamedTuple):
-    """The operands of the steps, and the nodes from the features back to the first cast."""
+    """The operands of the steps, and the steps' nodes from the features back to the first cast."""
 
     nodes: list[Node]
     pixels: Node

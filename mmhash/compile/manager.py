@@ -63,8 +63,8 @@ class PassManager:
         rows: list[Row] = []
         kept: Graph | None = None
         for graph_pass in self.passes:
-            # Copy the graph again only after a change: if nothing matches, copying is most of the
-            # cost.
+            # Copy the graph again only after a change: copying is most of the cost if nothing
+            # matches.
             kept = kept or copy_of(graph_module.graph)
             row = self._run(graph_pass, graph_module, kept)
             rows.append(row)
@@ -95,7 +95,9 @@ class PassManager:
         return self._report
 
     def disown(self, error: Exception) -> bool:
-        """Mark the last rewrites as rolled back: they did not compile. Return True if any exist."""
+        """Report the last rewrites as rolled back, after a failed compilation. Return False without
+        any.
+        """
         blamed = [row for row in self._report.rows if row.matches]
         for row in blamed:
             self._warn(row.name, _reason(error))

@@ -48,7 +48,10 @@ class MergeDigests(Pass):
 
 
 def _merge(graph: Graph, calls: dict[Node, DigestCall], reader: Node) -> int:
-    """Merge calls before the node that reads one of their results; return 1, or 0 for one call."""
+    """Merge calls before the node that reads one of their results.
+
+    Return 1, or 0 for a single call.
+    """
     if len(calls) < 2:
         return 0
     parts = [call.x for call in calls.values()]

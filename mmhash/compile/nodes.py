@@ -40,7 +40,7 @@ _VIEWS = {
     "select", "narrow", "split", "chunk", "unbind",
 }  # fmt: skip
 
-# An assertion about a tensor's metadata, which torch.export adds to casts.
+# torch.export adds this assertion about a tensor's metadata to casts.
 _ASSERTION = aten._assert_tensor_metadata.default
 
 
@@ -75,8 +75,8 @@ def step_of(node: Node) -> Step | None:
 def number_of(operand: Any) -> float | None:
     """Return the constant that a tensor is multiplied by: a number, or a float32 in a tensor.
 
-    If a tensor has another reader, its value is unknown: that reader may write to it or return a
-    view.
+    If a tensor has another reader, its value is unknown: that reader may write to the tensor or
+    return a view of it.
     """
     if isinstance(operand, Node) and operand.target is torch.tensor and len(operand.args) == 1:
         value = value_of(operand)
