@@ -24,7 +24,7 @@ def digest(x: Tensor, *, algorithm: str = "blake3", dim: int | None = None) -> T
 def digests(parts: Sequence[Tensor], *, algorithm: str = "blake3") -> Tensor:
     """Return a row of bytes per part.
 
-    All parts must be on one device, and take one launch there.
+    All parts must be on one device. On a GPU they take one launch.
     """
     rows: Tensor = _hashing.digests(parts, algorithm=algorithm)
     return rows
@@ -42,8 +42,8 @@ def normalize_digest(  # noqa: PLR0917  (in the operator's order)
     """Return features of uint8 pixels and a digest of each image, in one pass over the pixels.
 
     The features equal `((pixels.to(float32) * scale - mean) / std).to(out_dtype)` bit for bit;
-    without `scale`, nothing is multiplied. The batch is dim 0; the channels are dim 1 or the last
-    dim.
+    without `scale`, there is no multiplication. The batch is dim 0; the channels are dim 1 or the
+    last dim.
     """
     mean, std = (
         torch.as_tensor(values, dtype=torch.float32, device=pixels.device) for values in (mean, std)

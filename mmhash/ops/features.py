@@ -22,14 +22,14 @@ T = TypeVar("T")
 BLOCK = 1 << 18
 
 # With channels last, means and deviations are repeated for this many features. Otherwise the inner
-# loops would have three steps each.
+# loops would have only three steps.
 _RUN = 4096
 
 # torch splits longer casts between its own threads, which wait for each other when all cores are
 # busy.
 _CAST = 32767
 
-# Several shares per thread, because other work may delay a thread.
+# Each thread gets several shares, because other work may delay a thread.
 _SHARES = 4
 
 
@@ -90,13 +90,13 @@ def make(rows: Rows, images: int, scale: float | None, algorithm: Algorithm) -> 
     if images >= threads:
         shares = _share(images, threads, fill_and_hash)
         return as_rows(list(chain.from_iterable(shares)), algorithm)
-    # A digest needs its bytes in order. Hashing at the end gives all threads work.
+    # A digest needs its bytes in order, so compute all features first: this gives all threads work.
     _share(len(rows.pixels), threads, fill)
     return hash_buffers([flat[index * size :][:size] for index in range(images)], algorithm)
 
 
 def _share(count: int, threads: int, work: Callable[[int, int], T]) -> list[T]:
-    """Call `work(start, end)` in threads, for shares of `count`."""
+    """Call `work(start, end)` in threads, once for each share of `count`."""
     if threads == 1:
         return [work(0, count)]
     shares = min(count, threads * _SHARES)
@@ -127,7 +127,7 @@ def _fill(rows: Rows, first: int, last: int, scale: float | None) -> Iterator[tu
 def _normalize(
     rows: Rows, block: tuple[slice, slice], scale: float | None, out: NDArray[np.float32]
 ) -> None:
-    """Do torch's steps one by one in numpy, which computes in the calling thread."""
+    """Do torch's steps one by one with numpy, which computes in the calling thread."""
     pixels = rows.pixels[block]
     x = out.reshape(pixels.shape)
     with np.errstate(all="ignore"):

@@ -1,4 +1,4 @@
-"""The operators `mmhash::digest` and `mmhash::digests`: results of mmhash.digest as tensors.
+"""The operators `mmhash::digest` and `mmhash::digests`, which return digests as tensors.
 
 The result is on the device of the input. On a GPU each call is one launch on the current stream,
 and the host does not wait.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # A captured launch would share its scratch memory and ticket with later launches.
 TAGS = (torch.Tag.cudagraph_unsafe,)
 
-_DEVICE_DIGEST_SIZE = 32  # what a kernel writes per segment, even if a digest is shorter
+_DEVICE_DIGEST_SIZE = 32  # a kernel writes this much per segment, even if a digest is shorter
 
 
 @torch.library.custom_op("mmhash::digest", mutates_args=(), tags=TAGS)

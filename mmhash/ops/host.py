@@ -16,7 +16,7 @@ SHARE = 1 << 20
 def hash_buffers(buffers: Sequence[FlatBuffer], algorithm: Algorithm) -> torch.Tensor:
     """Return the digest of each buffer as a row."""
     threads = min(cpu_count(), sum(map(len, buffers)) // SHARE)
-    # A thread per buffer pays only if there are enough buffers for all threads.
+    # Hash buffers in parallel only if there are enough buffers for all threads.
     if threads <= 1 or len(buffers) < threads:
         digests = [hash_raw(buffer, algorithm) for buffer in buffers]
     else:

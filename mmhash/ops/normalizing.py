@@ -16,8 +16,8 @@ from mmhash.ops.hashing import TAGS
 
 OUT_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
-# From this size on, glibc returns freed memory to the system at once, and each new allocation
-# faults page by page. Pages of 2 MiB are much faster to write.
+# From this size on, glibc returns freed memory to the system at once, so each new allocation faults
+# in its pages again. Pages of 2 MiB are much faster to write.
 _HUGE_FROM = 32 << 20
 
 
@@ -93,7 +93,7 @@ def _check(
     last = pixels.ndim - 1
     if last < 1 or channel_dim not in {1, -1, last}:
         raise InputValueError(
-            f"pixels have their channels in dim 1 or in the last, not in {channel_dim} of"
+            f"pixels must have their channels in dim 1 or in the last dim, not in {channel_dim} of"
             f" {pixels.ndim}"
         )
     channels = pixels.shape[channel_dim]
