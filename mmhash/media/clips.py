@@ -50,16 +50,16 @@ def video(
     tenant: bytes | None = None,
     threads: int | None = None,
 ) -> VideoClip:
-    """Return the key of a video, as bytes or a path, under the recipe of the other arguments.
+    """Return the key of a video under the recipe of the other arguments.
 
     The key covers the file's bytes and the recipe, and nothing is decoded. If you have decoded the
-    frames yourself, `key()` of their list covers their content.
+    frames yourself, `key(frames)` covers their content.
 
     Args:
         source: The file's bytes, or its path.
         fps: The frames per second that are selected; frame k is the one shown at k / fps seconds.
-        count: Instead, the number of frames, evenly spaced from the first to the last.
-        indices: Instead, the numbers of the frames, ascending.
+        count: Instead of `fps`, the number of frames, evenly spaced from the first to the last.
+        indices: Instead of `fps`, the numbers of the frames, ascending.
         max_frames: A longer selection becomes `count=max_frames`.
         size: The width and height to which frames are scaled.
         algorithm: The algorithm of the digest in the key.
@@ -91,15 +91,15 @@ def audio(
     tenant: bytes | None = None,
     threads: int | None = None,
 ) -> AudioClip:
-    """Return the key of an audio clip, as bytes or a path, under the recipe of the arguments.
+    """Return the key of an audio clip under the recipe of the other arguments.
 
     Args:
         source: The file's bytes, or its path.
         rate: The samples per second; by default the source's.
         channels: The number of channels; by default the source's.
         start: The seconds at which the clip begins.
-        stop: The seconds at which it ends; by default the source's end.
-        window: The seconds of a window; by default the clip is one.
+        stop: The seconds at which the clip ends; by default the source's end.
+        window: The length of a window in seconds; by default the clip is one window.
         algorithm: The algorithm of the digest in the key.
         tenant: 32 secret bytes, as in `key()`.
         threads: The number of threads that hash the source; all cores by default.
@@ -118,7 +118,7 @@ def audio(
 
 
 def _open_source(source: Source) -> Buffer:
-    """Return the bytes of a source. A file is mapped; FFmpeg reads it only as a buffer.
+    """Return the bytes of a source. A file is mapped, so FFmpeg gets a buffer and never the path.
 
     The file is unmapped with the last view of it. The traceback of an error may hold a view, and
     then the map cannot be closed.

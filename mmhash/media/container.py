@@ -1,8 +1,8 @@
 """Reads the index of a container: its streams, without decoding a frame.
 
-FFmpeg gets the source as a buffer, so it opens no path or address named in a file, and reads
-only the formats listed here: other formats are playlists of other files. No decoder is allowed:
-that is safer, and otherwise FFmpeg would decode the first frames.
+FFmpeg gets the source as a buffer, so it opens no path or address named in a file. It reads only
+the formats listed here, because some other formats are playlists of other files. No decoder is
+allowed, which is safer, and keeps FFmpeg from decoding the first frames.
 """
 
 import mmap
@@ -35,11 +35,11 @@ _OPTIONS = {
     "fpsprobesize": "0",
     "codec_whitelist": "none",
 }
-# For a time that a decoder would know, FFmpeg reads 40 packets of Matroska, which takes longer than
-# everything else. A frame rate that no header declares needs these packets.
+# Without a decoder, FFmpeg reads 40 packets of Matroska to find a time stamp, which takes longer
+# than everything else. Only a frame rate that no header declares needs these packets.
 _ONE_PACKET = {"max_ts_probe": "0"}
 
-# The size limit for boxes of MP4 that are searched for a fragment.
+# How many boxes of an MP4 are searched for a fragment.
 _MAX_BOXES = 10_000
 
 
@@ -93,8 +93,8 @@ def _video_index(source: Buffer, container: Any, stream: Any) -> VideoIndex:
 def read_audio_index(source: Buffer) -> AudioIndex:
     """Return the index of the first audio stream.
 
-    Samples are counted from the packets, not from the header. Otherwise a range that is cut off at
-    a false end would have the key of another range.
+    Samples are counted from the packets, because a header may state a false end. A range that is
+    cut off there would have the key of another range.
     """
     with open_container(source) as container:
         stream = first_stream(container, "audio")
@@ -136,7 +136,7 @@ def _packets(container: Any, stream: Any) -> Iterator[Any]:
 
 
 def _indexed_frames(source: Buffer, container: Any, stream: Any) -> int | None:
-    """Return the number of frames by the container's structure, or None if that is not stated."""
+    """Return the number of frames that the container's structure states, or None."""
     if "mp4" not in container.format.name:
         return None
     entries = stream.index_entries

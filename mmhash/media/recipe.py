@@ -1,7 +1,7 @@
 """Recipes: which frames or samples of a source a model gets (docs/spec.md, section 11).
 
-A recipe names the selected frames, not the request for them: requests for the same frames share a
-key. Nothing here reads media.
+A recipe names the selected frames, not how they were requested, so requests for the same frames
+share a key. Nothing here reads media.
 """
 
 import struct
