@@ -18,7 +18,7 @@ def digest_file(
     """Return the digest of a file's bytes, as `b3sum` computes it.
 
     Args:
-        path: The file; one of any length takes little memory.
+        path: The file, which is read in pieces.
         algorithm: `"blake3"` or `"xxh3"`.
         threads: The number of threads; all cores by default.
 
@@ -37,7 +37,7 @@ def key_file(
     tenant: bytes | None = None,
     threads: int | None = None,
 ) -> Digest:
-    """Return the key of a file: of its bytes, or of the image in it.
+    """Return the key of a file's bytes, or of the image in the file.
 
     Args:
         path: The file.

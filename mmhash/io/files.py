@@ -15,7 +15,7 @@ from mmhash.io.names import STDIN
 
 # The size of a mapped piece: enough work for all cores, and short enough for Ctrl-C.
 SLICE = 64 << 20
-# The size of a piece that is read into memory; a second thread pays from this size on.
+# The size of a piece that is read into memory. For smaller pieces, a second thread would not pay.
 PIECE = 1 << 20
 
 
@@ -43,7 +43,7 @@ def open_file(name: str) -> BufferedReader:
 
 
 def map_file(file: BufferedReader) -> memoryview | None:
-    """Map a file; return None for an empty file, a pipe, a device or a kernel file as in /proc.
+    """Map a file. Return None for an empty file, a pipe, a device or a file of the kernel (/proc).
 
     As with b3sum, truncating a file while it is mapped kills the process.
     """

@@ -28,12 +28,15 @@ class DecodedImage(NamedTuple):
     exif_orientation: int
 
     def key(self, digest: Digest, *, tenant: bytes | None = None) -> Digest:
-        """Return the key of the image by the digest of its pixels."""
+        """Return the key of the image, given the digest of its pixels."""
         return frame("image", "", (self.frames,), digest, self.descriptions, tenant=tenant)
 
 
 def read_image_file(file: BufferedReader) -> DecodedImage:
-    """Decode the image in `file`; too many pixels in all frames together are a LimitError."""
+    """Decode the image in `file`.
+
+    Raise a LimitError if all frames together have too many pixels.
+    """
     with open_image(file) as image:
         return DecodedImage(*read_image(image), read_orientation(image))
 
@@ -52,7 +55,7 @@ def open_image(file: BufferedReader) -> Iterator["Image.Image"]:
         raise NotAnImageError(f"not an image of {', '.join(FORMATS)}") from error
     except Image.DecompressionBombError as error:
         raise LimitError(str(error)) from error
-    except Exception as error:  # each of Pillow's parsers raises its own kinds of errors
+    except Exception as error:  # Pillow's parsers raise many kinds of errors
         if is_shortage(error):
             raise
         raise InputValueError(f"a damaged image: {error}") from error

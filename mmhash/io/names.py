@@ -8,7 +8,7 @@ _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", "\r": r"\r"})
 
 
 def escape(name: str) -> tuple[str, str]:
-    """Return the mark of the name's line, a backslash if the name is escaped, and the name."""
+    """Return the mark that begins the line, a backslash if the name is escaped, and the name."""
     name = name.encode(errors="surrogateescape").decode(errors="replace")
     text = name.translate(_ESCAPES)
     return "\\" if text != name else "", text

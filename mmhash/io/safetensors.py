@@ -11,7 +11,7 @@ from mmhash.dtypes import ITEM_SIZE
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.io.files import map_file, open_file
 
-# The spec's names of the format's dtypes. A dtype that is missing here has no key.
+# The spec's name for each dtype of the format. Any other dtype has no key.
 DTYPES = {
     "BOOL": "bool",
     "U8": "uint8",
@@ -49,7 +49,7 @@ class StoredTensor(NamedTuple):
 def read_tensors(path: str) -> Iterator[StoredTensor]:
     """Yield the tensors in file order.
 
-    They are valid only if the iteration ends without an error.
+    The tensors are valid only if the iteration ends without an error.
     """
     with open_file(path) as file:
         data = map_file(file)
