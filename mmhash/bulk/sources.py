@@ -30,7 +30,7 @@ def read_source(name: str, column: str | None) -> Iterator[Shard]:
         else:
             files = map(look_up, _read_list(name))
     if column is not None:
-        raise InputValueError(f"{name} is not a Parquet file: do not give --column")
+        raise InputValueError(f"{name} is no Parquet file: do not give --column")
     return shards_of_files(files)
 
 

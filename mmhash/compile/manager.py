@@ -95,8 +95,9 @@ class PassManager:
         return self._report
 
     def disown(self, error: Exception) -> bool:
-        """Report the last rewrites as rolled back, after a failed compilation. Return False without
-        any.
+        """Report the last rewrites as rolled back, because they did not compile.
+
+        Return True if there were any.
         """
         blamed = [row for row in self._report.rows if row.matches]
         for row in blamed:

@@ -21,7 +21,7 @@ from mmhash.errors import DeviceError
 
 SOURCES = Path(__file__).parent
 OPTIONS = ("--std=c++17",)
-OLDEST = 80  # sm_80, Ampere: the kernels use nothing newer
+OLDEST = 80  # sm_80 (Ampere) has all instructions that the kernels use
 
 _CHECK_SIZE = 32
 
@@ -29,7 +29,7 @@ _CHECK_SIZE = 32
 def load_kernels(source: str, capability: int) -> bytes:
     """Return the machine code of a source for a GPU with compute `capability` (90 for 9.0).
 
-    It comes from the disk cache; on a miss or damage, it is compiled and stored.
+    The code comes from the disk cache. If it is missing or damaged, compile and store it.
     """
     nvrtc = _Nvrtc.get()
     target = nvrtc.target(capability)
@@ -67,7 +67,10 @@ def _cache_name(source: str, target: str, version: tuple[int, int]) -> str:
 
 
 def cache_directory() -> Path | None:
-    """Return a directory that only this user can write to, or None: no other code is run."""
+    """Return a directory that only this user can write to, or None.
+
+    Code from elsewhere is never run.
+    """
     configured = os.environ.get("MMHASH_CACHE_DIR")
     if configured:
         directory = Path(configured)
@@ -98,7 +101,7 @@ def _read_checked(path: Path) -> bytes | None:
 
 
 def _write_checked(path: Path, image: bytes) -> None:
-    """Write a file atomically if possible. Two processes would write the same bytes."""
+    """Write a file atomically if possible. Processes that race write the same bytes."""
     with suppress(OSError):
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
         try:

@@ -39,7 +39,7 @@ class Device:
 
     def context(self) -> AbstractContextManager[None]:
         """Make the device's context current in the calling thread."""
-        if self.driver.current_context() == self._context:  # as in every torch program
+        if self.driver.current_context() == self._context:  # usual in torch programs
             return _NO_CHANGE
         return self._pushed_context()
 
@@ -84,7 +84,10 @@ def device_of(index: int) -> Device:
 
 @cache
 def why_unavailable(device_index: int) -> str | None:
-    """Return the reason why a device cannot hash, or None if it can. The answer never changes."""
+    """Return the reason why a device cannot hash, or None if it can.
+
+    The answer is cached for good.
+    """
     try:
         device_of(device_index)
     except DeviceError as error:
@@ -97,7 +100,7 @@ def current_stream(device_index: int) -> int:
     torch = sys.modules.get("torch")
     if torch is None:
         return 0
-    # The function that Triton uses. The public current_stream() is slow because it creates an
+    # Triton uses this function too. The public current_stream() is slow because it creates an
     # object.
     raw = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
     stream: int = raw(device_index) if raw else torch.cuda.current_stream(device_index).cuda_stream

@@ -94,7 +94,7 @@ class Driver:
     def launch(
         self, kernel: int, blocks: int, threads: int, stream: int, arguments: ctypes.Array[Any]
     ) -> None:
-        """Launch a kernel in the current context; `parameters` is an array of pointers."""
+        """Launch a kernel in the current context. `arguments` is an array of pointers."""
         pointer = ctypes.c_void_p
         shape = (blocks, 1, 1, threads, 1, 1)
         status = self._launch(pointer(kernel), *shape, 0, pointer(stream), arguments, None)

@@ -1,4 +1,4 @@
-"""Frames for keys computed on the device: the kernel input that turns a digest into a key."""
+"""Frames for keys computed on the device: what a kernel needs to turn a digest into a key."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,7 +10,7 @@ CONTEXT_KEY = bytes.fromhex("2eae37b4bc8442252285736b7e2f94b4e0af33a82ab7fe337bb
 KEYED = 16
 DERIVE_KEY = 64
 
-MAX_PREIMAGE = 1024  # one chunk
+MAX_PREIMAGE = 1024  # one chunk of BLAKE3
 
 
 class Frames(NamedTuple):

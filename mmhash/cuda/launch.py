@@ -15,9 +15,9 @@ _KERNEL_NAMES: Final = {
     name: [f"{name}_{capacity}" for capacity in CAPACITIES] for name in ALGORITHMS
 }
 
-# A thread that waits polls the flag: at first holding the GIL, because most launches end by then,
-# and a thread that yields gets the GIL back late; then it lets other threads run between two polls;
-# at last it sleeps between them. A CUDA event would make each launch longer, on the host and on the
+# A waiting thread polls the flag. The thread holds the GIL at first: most launches end by then, and
+# a thread that yields gets the GIL back late. Then it lets other threads run between two polls, and
+# later it sleeps between them. A CUDA event would make each launch longer, on the host and on the
 # device.
 _HOLD_S = 250e-6
 _SPIN_S = 2e-3
@@ -37,8 +37,8 @@ def hash_segments(
 
     The work is ordered after earlier work on torch's current stream and nothing else. The memory
     must not change until `wait()` returns: keep its tensors alive, and record a tensor on the
-    current stream if it belongs to another. `device_out` is a device address that also receives the
-    results, 32 bytes per segment.
+    current stream if the tensor belongs to another stream. `device_out` is a device address that
+    also receives the results, 32 bytes per segment.
     """
     device = device_of(device_index)
     stream = current_stream(device_index)
@@ -107,7 +107,10 @@ def _launch(
 
 
 class _Launch:
-    """A launch in its slot, which it gives back when it is no longer referenced."""
+    """A launch in its slot.
+
+    The device gets the slot back when nothing refers to the launch any more.
+    """
 
     __slots__ = ("_count", "_device", "_result_size", "_slot", "_stream")
 

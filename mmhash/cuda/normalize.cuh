@@ -14,8 +14,8 @@ enum class Format : u32 {
 };
 
 enum : u32 {
-    VALUES = 256,  // of a pixel
-    CHANNELS = 8,  // of an image, at most
+    VALUES = 256,  // values of a pixel
+    CHANNELS = 8,  // the most channels of an image
     WORD = 4,      // pixels that are read, converted and written at a time
 };
 
@@ -76,7 +76,7 @@ struct Tables {
     Item of[CHANNELS + WORD - 1][VALUES];
 };
 
-// Fill them, every `stride`th feature from `first` on.
+// Fill the tables: every `stride`th feature from `first` on.
 template <typename Item>
 MM_CODE void fill(Tables<Item>& tables, const Normalization& how, u32 first, u32 stride) {
     for (u32 i = first; i < (how.channels.by + WORD - 1) * VALUES; i += stride) {
@@ -189,8 +189,8 @@ struct Work {
     u64 scratch;   // nodes of unfinished trees
     u64 counters;  // one for each image if it has several tiles; zeros before and after
     Normalization how;
-    u32 image;  // pixels of one
-    u32 tiles;  // of one
+    u32 image;  // pixels per image
+    u32 tiles;  // tiles per image
     u32 tile_shift;
     u32 one;  // 1: see blake3.cuh
 };

@@ -12,8 +12,8 @@ from mmhash.algorithms import ALGORITHM_SPECS, ALGORITHMS, DIGEST_SIZE, Algorith
 from mmhash.cuda.device import current_stream, device_of
 from mmhash.cuda.launch import hash_segments
 
-# Limits of the kernels: CHANNELS of normalize.cuh, images that its Divisor can divide, words of
-# pixels.
+# Limits of the kernels: CHANNELS of normalize.cuh, the largest image that its Divisor can divide,
+# and how many pixels a word has.
 _CHANNELS: Final = 8
 _LARGEST: Final = (1 << 31) - 1
 _WORD: Final = 4
@@ -90,9 +90,8 @@ def normalize_digest(  # noqa: PLR0917  (the operator's own arguments, which tor
 def pays(image: Sequence[int], out_dtype: torch.dtype, algorithm: Algorithm, channel: int) -> bool:
     """Return True if the kernel beats compiled steps plus a digest for images of this shape.
 
-    The kernel loses for images that are computed step by step. On an H200 it also loses for BLAKE3
-    if images end within a sector of memory, which is then written twice, and for xxh3 with the
-    channels last.
+    The kernel loses for images that are computed step by step. It also loses for BLAKE3 if images
+    end within a sector of memory, which is then written twice, and for xxh3 with the channels last.
     """
     pixels = prod(image)
     if pixels % _WORD or image[channel] > _CHANNELS:
@@ -135,7 +134,7 @@ def pack_work(
 def _step_by_step(
     pixels: torch.Tensor, steps: Steps, out_dtype: torch.dtype, algorithm: Algorithm
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Do the same with torch's kernels, plus one launch that hashes the features."""
+    """Compute the features with torch's kernels, and hash them in one launch."""
     shape = [1] * pixels.ndim
     shape[steps.channel_dim] = -1
     made = pixels.float()
@@ -160,5 +159,8 @@ def divisor(by: int) -> tuple[int, int, int]:
 
 
 def _tile_shift(nbytes: int) -> int:
-    """Return the tile shift for BLAKE3: small tiles keep all processors busy, large join faster."""
+    """Return the tile shift for BLAKE3.
+
+    Small tiles keep all processors busy; large tiles join faster.
+    """
     return 17 if nbytes <= 128 << 20 else 18

@@ -12,9 +12,9 @@ from mmhash.errors import InputValueError
 # How many segments a kernel's parameters hold: 1, 180 (within 4 KiB) or 1600 (within 32764 bytes).
 CAPACITIES: Final = (1, 180, 1600)
 MAX_SEGMENTS = CAPACITIES[-1]
-MAX_PREIMAGES = 64  # different templates in a launch
+MAX_PREIMAGES = 64  # how many different templates a launch may have
 
-# The struct Launch of launch.cuh; for a single segment with the arrays that follow.
+# The struct Launch of launch.cuh. _SINGLE also has the arrays that follow, for one segment.
 _HEAD = struct.Struct("<6Q32s6I")
 _SINGLE = struct.Struct("<6Q32s6I2QI")
 _FRAME = struct.Struct("<IHH")
@@ -41,7 +41,7 @@ class Slot:
         pinned, self._pinned_on_device = cuda.allocate_pinned(_PINNED)
         ctypes.memset(pinned, 0, _RESULTS_OFFSET)
         self._flag = ctypes.c_uint32.from_address(pinned)
-        # A memoryview: faster to read and write than through ctypes.
+        # A memoryview is faster to read and write than ctypes.
         self._pinned = memoryview((ctypes.c_char * _PINNED).from_address(pinned)).cast("B")
         self._ticket = 0
         sizes = [_HEAD.size + 20 * capacity + 4 for capacity in CAPACITIES]

@@ -28,8 +28,8 @@ def choose_tiling(lengths: Sequence[int], processors: int) -> Tiling:
     one tile. They also take the remainder once every processor has a tile of 128 chunks; otherwise
     some processors would do twice the work.
 
-    A larger tile leaves more of its joining to full warps, a smaller one keeps all processors busy.
-    The sizes were the fastest measured on an H200.
+    A larger tile leaves more of its joining to full warps; a smaller tile keeps all processors
+    busy. The sizes are tuned for an H200.
     """
     total = sum(lengths)
     if total <= processors << _SMALL_SHIFT:

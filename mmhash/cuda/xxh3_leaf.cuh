@@ -153,7 +153,7 @@ __device__ __forceinline__ Hash128 long_message(Leaf& leaf, const Message& messa
     const u32 i = lane & 7;
     const u32 chained = blocks * XXH3_BLOCK_BYTES, last = nbytes - STRIPE_BYTES;
     const u8* in = message.fetch(chained < last ? chained : last, nbytes);
-    // All its reads at once: in sequence they would delay the chain.
+    // Issue all of its reads at once: in sequence they would delay the chain.
     u64 loose = loose_sum<4>(in, nbytes, leaf.secret, i, lane / 8);
     loose += __shfl_xor_sync(~0u, loose, 8);
     loose += __shfl_xor_sync(~0u, loose, 16);
