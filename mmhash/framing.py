@@ -40,7 +40,7 @@ def _before_digest(kind: str, dtype: str, shape: tuple[int, ...], algorithm: Alg
 def preimage_template(
     kind: str, dtype: str, shape: tuple[int, ...], algorithm: Algorithm
 ) -> tuple[bytes, int]:
-    """Return a preimage with zeros for the digest, and the digest's offset. There is no extra."""
+    """Return a preimage with zeros for the digest and no extra, and the digest's offset."""
     before = _before_digest(kind, dtype, shape, algorithm)
     return before + bytes(DIGEST_SIZE[algorithm]) + _NO_EXTRA, len(before)
 

@@ -30,7 +30,7 @@ class Bundle:
         self.bounds = bounds
         """The start of each item along `dim`, and the end of the last item.
 
-        A range if all items have the same length and are not empty.
+        The bounds are a range if all items have the same length and are not empty.
         """
 
     def __len__(self) -> int:

@@ -109,7 +109,7 @@ def open_tag(
     check_str("tag", tag)
     now = time.time() if now is None else now
     if _TEXT.fullmatch(tag) is None:
-        raise TagError("a tag is 80 characters of A-Z, a-z, 0-9, - and _")
+        raise TagError("a tag must be 80 characters of A-Z, a-z, 0-9, - and _")
     raw = urlsafe_b64decode(tag)
     head, mac = raw[:-_MAC_SIZE], raw[-_MAC_SIZE:]
     version, secret_id, expires = head[:1], head[1:4], int.from_bytes(head[4:12], "little")

@@ -82,7 +82,7 @@ def _workers(count: int) -> Iterator[Executor]:
     """Start processes as shards need them. If the run fails, end the processes at once."""
     multiprocessing.set_forkserver_preload(["mmhash.bulk.tables"])
     os.environ.setdefault("PYTHONSAFEPATH", "1")  # never import from the working directory
-    # Only this process handles Ctrl-C, and then ends the others.
+    # Only this process handles Ctrl-C, and then ends the other processes.
     interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         forkserver.ensure_running()

@@ -181,7 +181,7 @@ def run_picker(
         if endpoint_of(one.url) is None:
             raise InputValueError(
                 f"worker {one.url}: Envoy knows workers by their addresses. Give the IP address, "
-                "or the name by --worker-dns"
+                "or the host name with --worker-dns"
             )
     if check:
         _check_workers(effective, gateway)

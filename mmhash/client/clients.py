@@ -274,7 +274,7 @@ def _parse_url(text: Any) -> httpx.URL:
     if url.userinfo or url.query or url.fragment:
         raise InputValueError(
             "base_url must have only a scheme, a host and a path, no user, query or fragment:"
-            " pass a key of the service as api_key"
+            " pass an API key as api_key"
         )
     return url
 

@@ -39,7 +39,7 @@ class Payload(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request. `payload` is its item if shared memory may carry the item instead."""
+    """A request. `payload` is its item if shared memory may carry the item instead of the body."""
 
     method: str
     path: str

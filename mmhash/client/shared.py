@@ -61,8 +61,8 @@ class SharedItems:
 class SharedCopy:
     """A context manager for sending an item in shared memory, into which `copy` copies the item.
 
-    It suppresses the error of a service that cannot read the memory; the caller then sends the
-    bytes.
+    The manager suppresses the error of a service that cannot read the memory. The caller then sends
+    the bytes.
     """
 
     def __init__(self, shared: SharedItems) -> None:

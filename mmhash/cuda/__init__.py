@@ -1,6 +1,6 @@
 """The same digests on a CUDA device: kernels, their compiler and their launches.
 
-Importing this package loads neither torch nor the CUDA driver. The first hash loads both.
+Importing this package loads neither torch nor the CUDA driver. The first hash loads the driver.
 """
 
 from mmhash.cuda.device import why_unavailable

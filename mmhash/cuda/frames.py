@@ -17,7 +17,7 @@ class Frames(NamedTuple):
     """The key and mode for all items, with each item's preimage and the digest's offset in it.
 
     The kernel overwrites the digest in a preimage. Each object is stored once, so equal items
-    should be one object, as framing.preimage_template() returns.
+    should be one object. framing.preimage_template() returns such items.
     """
 
     key: bytes

@@ -90,8 +90,9 @@ def normalize_digest(  # noqa: PLR0917  (the operator's own arguments, which tor
 def pays(image: Sequence[int], out_dtype: torch.dtype, algorithm: Algorithm, channel: int) -> bool:
     """Return True if the kernel beats compiled steps plus a digest for images of this shape.
 
-    The kernel loses for images that are computed step by step. It also loses for BLAKE3 if images
-    end within a sector of memory, which is then written twice, and for xxh3 with the channels last.
+    The kernel loses for images that are computed step by step. The kernel also loses for BLAKE3 if
+    images end within a sector of memory, which is then written twice, and for xxh3 with the
+    channels last.
     """
     pixels = prod(image)
     if pixels % _WORD or image[channel] > _CHANNELS:

@@ -25,8 +25,8 @@ def choose_tiling(lengths: Sequence[int], processors: int) -> Tiling:
     """Return the tiling for BLAKE3.
 
     Small tiles, with four threads per chunk, finish sooner as long as each processor has at most
-    one tile. They also take the remainder once every processor has a tile of 128 chunks; otherwise
-    some processors would do twice the work.
+    one tile. Small tiles also take the remainder once every processor has a tile of 128 chunks.
+    Otherwise some processors would do twice the work.
 
     A larger tile leaves more of its joining to full warps; a smaller tile keeps all processors
     busy. The sizes are tuned for an H200.

@@ -43,7 +43,8 @@ Tokens = Sequence[int] | npt.NDArray[np.integer[Any]]
 _SEED = 1337
 _HEX_16 = re.compile(r"[0-9a-fA-F]{16}")
 
-# Modes that Dynamo's decoder keeps. Dynamo converts all other modes; the caller can do so too.
+# Modes that Dynamo's decoder keeps. Dynamo converts all other modes, and the caller can do the
+# same.
 _DECODED_MODES = ("L", "LA", "RGB", "RGBA")
 
 

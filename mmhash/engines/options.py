@@ -45,7 +45,7 @@ class Number(str):
 
 
 def with_options(key: Digest, options: str) -> Digest:
-    """Return a key that covers the item and the text of its options: `key` if there are none."""
+    """Return a key that covers the item and the text of its options, or `key` without options."""
     if not options:
         return key
     made = blake3(key.bytes + field(options.encode()), derive_key_context=OPTIONS_CONTEXT)

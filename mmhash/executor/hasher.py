@@ -74,7 +74,7 @@ class AsyncHasher:
     ) -> list[Digest]:
         """Return the keys that `mmhash.keys` returns, in the order of the items.
 
-        The first error names its item. It is raised once no item of the call is being read. The
+        The first error names its item, and is raised once no item of the call is being read. The
         items of an iterator are hashed one after another, because they may share one buffer. If
         each item has its own memory, pass a list: then threads share the work.
         """
@@ -186,7 +186,7 @@ class AsyncHasher:
     ) -> tuple[Job, int]:
         """Add an item on a GPU to the call's job for that GPU, which is one launch.
 
-        Others get a new job.
+        Any other item gets a new job.
         """
         if cost.device is None:
             job = Job(options)

@@ -23,7 +23,7 @@ def hash_file(
     file: BufferedReader, algorithm: Algorithm, threads: int | None = None
 ) -> tuple[Digest, int]:
     """Hash a file to its end, by default on all cores; return its digest and its length."""
-    # Not a Hasher: it accepts any input and so imports numpy, which files do not need.
+    # A Hasher would import numpy, because it accepts any input. Files do not need numpy.
     threads = cpu_count() if threads is None else check_int("threads", threads, 1)
     state = ALGORITHM_SPECS[algorithm].new_state(threads)
     nbytes = 0
@@ -54,7 +54,7 @@ def map_file(file: BufferedReader) -> memoryview | None:
 
 
 def _pieces(file: BufferedReader) -> Iterator[memoryview]:
-    # Standard input is read from where it is: the program before may have read a part.
+    # Standard input is read from its current position: an earlier program may have read a part.
     mapped = None if file.name == 0 else map_file(file)
     if mapped is not None:
         for start in range(0, len(mapped), SLICE):

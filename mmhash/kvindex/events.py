@@ -210,4 +210,4 @@ def _decoded(raw: Raw, kind: Any) -> Any:
     try:
         return msgpack.decode(raw, type=kind)
     except _ERRORS as error:
-        raise InputValueError(f"a field of a KV event is of the wrong type: {error}") from error
+        raise InputValueError(f"a field of a KV event has the wrong type: {error}") from error

@@ -15,7 +15,7 @@ from typing import Protocol
 from mmhash.errors import InputValueError, LimitError
 from mmhash.kvindex.events import Batch, parse_batch
 
-# How many live batches may wait for a replay. More means that the publisher outruns its replays.
+# How many live batches may wait for a replay. If more wait, the publisher outruns its replays.
 MAX_WAITING = 10_000
 MAX_WAITING_BYTES = 64 << 20
 

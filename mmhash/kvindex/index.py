@@ -2,7 +2,7 @@
 
 One thread reads the events of all workers. The index needs no event loop, so scripts and services
 use the same class. Malformed data, replays and bursts of events cost an event loop only a share of
-the interpreter lock, which the thread releases after each millisecond of work. Readers take no
+the interpreter lock. The thread releases the lock after each millisecond of work. Readers take no
 lock.
 """
 
@@ -69,8 +69,8 @@ class Index:
         with Index([Worker("http://a:8000", "tcp://a:5557", "tcp://a:5558")]) as index:
             index.match(plan.event_ids)["http://a:8000"].tokens
 
-    A worker's blocks are dropped when it disconnects, restarts or stops answering. They are also
-    dropped when events are lost and cannot be replayed; see docs/routing.md.
+    A worker's blocks are dropped when it disconnects, restarts or stops answering. The blocks are
+    also dropped when events are lost and cannot be replayed; see docs/routing.md.
     """
 
     def __init__(

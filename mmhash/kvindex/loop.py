@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mmhash.kvindex.subscriber import Context
 
 SLICE_S = 0.001
-"""How long one socket is read before the others have their turn."""
+"""How long one socket is read before the other sockets have their turn."""
 
 _REST_S = 0.0001
 _POLL_MS = 50

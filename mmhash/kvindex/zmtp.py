@@ -1,8 +1,8 @@
 """Reads the messages of a ZeroMQ peer from the bytes of its connection, within limits.
 
-libzmq keeps all parts of a message until the last part arrives, and has no limit for their sum, so
-an endless message would take all memory. Therefore libzmq only connects (ZMQ_STREAM), and this
-module reads ZMTP 3 (rfc.zeromq.org/spec/23) with the mechanism NULL, which all engines use.
+libzmq keeps all parts of a message until the last part arrives, and does not limit their sum. So an
+endless message would take all memory. Therefore libzmq only connects (ZMQ_STREAM), and this module
+reads ZMTP 3 (rfc.zeromq.org/spec/23) with the mechanism NULL, which all engines use.
 """
 
 from collections.abc import Generator, Sequence

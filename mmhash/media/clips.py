@@ -120,8 +120,8 @@ def audio(
 def _open_source(source: Source) -> Buffer:
     """Return the bytes of a source. A file is mapped, so FFmpeg gets a buffer and never the path.
 
-    The file is unmapped with the last view of it. The traceback of an error may hold a view, and
-    then the map cannot be closed.
+    The file stays mapped until its last view is gone. Closing the map would fail while the
+    traceback of an error holds a view.
     """
     if isinstance(source, (bytes, bytearray, memoryview, mmap.mmap)):
         if len(source) == 0:

@@ -1,7 +1,7 @@
 """Reads the index of a container: its streams, without decoding a frame.
 
-FFmpeg gets the source as a buffer, so it opens no path or address named in a file. It reads only
-the formats listed here, because some other formats are playlists of other files. No decoder is
+FFmpeg gets the source as a buffer, so it opens no path or address named in a file. FFmpeg reads
+only the formats listed here, because some formats are playlists of other files. No decoder is
 allowed, which is safer, and keeps FFmpeg from decoding the first frames.
 """
 

@@ -125,7 +125,7 @@ def select_video(
     spaced from the first to the last. `max_frames` replaces a longer selection by `count`.
     """
     if [fps, count, indices].count(None) < 2:
-        raise InputValueError("a recipe takes one of fps, count and indices")
+        raise InputValueError("give at most one of fps, count and indices")
     if indices is not None:
         selected: Sequence[int] = _check_indices(indices, index.frames)
     elif fps is not None:
@@ -138,7 +138,7 @@ def select_video(
         limit = _natural(max_frames, "max_frames", MAX_FRAMES)
         if len(selected) > limit:
             if indices is not None:
-                raise LimitError(f"the recipe has {len(selected)} indices: max_frames is {limit}")
+                raise LimitError(f"there are {len(selected)} indices, and max_frames is {limit}")
             selected = _spread(index.frames, limit)
     return VideoRecipe(selected, _check_size(size, index))
 

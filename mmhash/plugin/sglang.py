@@ -169,7 +169,7 @@ class Plugin:
             items = split(items, **named)
             self._attempt.run(self._name_on_gpu, items)
             for item in _unnamed(items):
-                item.pad_value = 0  # SGLang hashes no item that has one
+                item.pad_value = 0  # SGLang hashes no item that has a pad value
             return items
 
         def prepare_items(items: list[Any]) -> Any:

@@ -99,4 +99,4 @@ def _close_token_route() -> None:
 
 
 def _refuse_features(_features: Any) -> Any:
-    raise ValueError("mmhash: features of a request would name their own hashes")
+    raise ValueError("mmhash: features of a request would bring their own hashes")

@@ -1,4 +1,4 @@
-"""Read the files of a model's directory. They belong to the operator, so they are trusted."""
+"""Read the files of a model's directory. The operator owns the files, so they are trusted."""
 
 import json
 from collections.abc import Iterator

@@ -107,7 +107,10 @@ class Model:
             return family
 
     def template(self, source: str | None, *, with_tools: bool) -> ChatTemplate:
-        """Return the template with this source, or the model's own. Each is compiled once."""
+        """Return the template with this source, or the model's own.
+
+        Each source is compiled once.
+        """
         if source is None:
             source = self._own_template(with_tools=with_tools)
         with self._lock:

@@ -17,7 +17,7 @@ class PlannedItem:
 
     modality: Modality
     key: Digest
-    """The key that names the item to the engine. It covers the request's options too."""
+    """The key that names the item to the engine, and covers the request's options too."""
     fields: RequestFields
     """The fields that carry this key to the engine."""
     size: MediaSize

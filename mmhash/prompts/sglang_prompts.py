@@ -45,7 +45,7 @@ _WITHOUT_OPTIONS = frozenset({"url", "content_hash", "detail"})
 # BASE:ADAPTER. A model's name has a colon only in an object store's URI.
 _ADAPTER = re.compile(r":(?!//)")
 
-# The members that such messages keep.
+# The members that SGLang keeps in messages that are not the user's.
 _MEMBERS = ("tool_call_id", "name", "phase", "reasoning_content", "tool_calls", "prefix")
 
 
@@ -292,7 +292,7 @@ def _reasoning(body: Mapping[str, Any]) -> dict[str, Any]:
         enabled = asked.get("enabled")
         enabled = asked.get("enable") if enabled is None else enabled
         if not isinstance(enabled, bool | None):
-            raise InputValueError("enabled of reasoning must be true or false")
+            raise InputValueError("reasoning.enabled must be true or false")
         is_enabled = bool(enabled)
     if effort is None:
         return {"thinking": True, "enable_thinking": True} if is_enabled else {}
@@ -323,7 +323,7 @@ def _message(message: Mapping[str, Any], content_format: str) -> dict[str, Any]:
 
 
 def _known_members(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the members of a message that SGLang knows. SGLang drops all others."""
+    """Return the members of a message that SGLang knows. SGLang drops all other members."""
     role = message.get("role")
     if not isinstance(role, str):
         raise InputValueError("each message must have a role")

@@ -47,7 +47,7 @@ class TextEncoder:
         self.has_known_expressions = has_known_expressions(tokenizer)
         """True if encoding a short text never takes long."""
         words = find_words(tokenizer)
-        # All other added tokens are matched inside the words.
+        # The tokenizer would match added tokens that are no cuts inside the words.
         is_cut = len(self._cuts) == len(tokenizer.get_added_tokens_decoder())
         self._words = None if words is None or not is_cut else WordEncoder(words, tokenizer)
         self._adds_tokens = tokenizer.num_special_tokens_to_add(is_pair=False) > 0

@@ -1,7 +1,7 @@
 """Requests for engines: opened once, their media listed, and written back with hashes.
 
 A `Document` is a request as it came. An `EngineRequest` is the document as one engine reads it:
-without callers' hashes, and with a place for each of ours.
+without the caller's hashes, and with a place for each hash of ours.
 """
 
 from mmhash.requests.document import Document, Form

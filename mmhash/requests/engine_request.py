@@ -44,7 +44,7 @@ class MediaPart(NamedTuple):
 
 
 class EngineRequest:
-    """A document as an engine reads it, without the caller's hashes, and with places for ours."""
+    """A document as an engine reads it: without the caller's hashes, with places for our own."""
 
     def __init__(
         self,

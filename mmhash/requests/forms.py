@@ -43,7 +43,7 @@ def form_of_path(path: str | None) -> Form | None:
         return None
     if path not in PATHS:
         raise InputValueError(
-            f"mmhash knows no requests for that path: use one of {', '.join(PATHS)}"
+            f"mmhash does not read requests for that path: use one of {', '.join(PATHS)}"
         )
     return PATHS[path]
 

@@ -94,4 +94,4 @@ def _count_prompts(document: Document, native: NativeFormat) -> int:
         for _ in range(depth - 1):
             inner = inner[0] if isinstance(inner, list) and inner else None
         return len(prompt) if isinstance(inner, list) else 1
-    return 1  # the engine has the earlier request's prompt
+    return 1  # the engine still has the prompt of an earlier request

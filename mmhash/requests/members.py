@@ -53,7 +53,10 @@ def read_switch(members: Mapping[str, Any], name: str, *, default: bool) -> bool
 
 
 def read_template_kwargs(body: Mapping[str, Any], refused: Collection[str]) -> dict[str, Any]:
-    """Return the variables that a request gives to the chat template. Refuse those in `refused`."""
+    """Return the variables that a request gives to the chat template.
+
+    Refuse the names in `refused`.
+    """
     given = body.get("chat_template_kwargs") or {}
     if not isinstance(given, dict) or not given.keys().isdisjoint(refused):
         raise InputValueError(

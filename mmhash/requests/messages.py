@@ -51,7 +51,7 @@ def _add_image(request: EngineRequest, source: Any) -> dict[str, Any]:
         return part
     media_type = source.get("media_type", "image/png")
     if name == "data" and not (isinstance(media_type, str) and _MEDIA_TYPE.fullmatch(media_type)):
-        request.note_unclear("the media_type of an image must be a media type")
+        request.note_unclear("the media_type of an image must be like image/png")
     media = request.document.source("image", text, is_url=name == "url")
     request.add_part(part, Place(media))
     return part

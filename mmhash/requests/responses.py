@@ -38,7 +38,7 @@ def read(document: Document, engine: Engine, release: str) -> EngineRequest:
 
 
 def _of_input_images(chat: ChatFormat | None) -> ChatFormat | None:
-    """Adapt a chat's format to Responses, whose images have a type of their own and are texts."""
+    """Adapt a chat's format to Responses, whose images have their own type and are plain texts."""
     if chat is None:
         return None
     media = (

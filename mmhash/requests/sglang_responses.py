@@ -20,7 +20,7 @@ _STATE_PREFIX = "sglang-reasoning-v1."
 def convert(members: Mapping[str, Any], release: str, read_part: ReadPart) -> dict[str, Any]:
     """Return the members of the chat, with system messages in place.
 
-    The template decides whether to join them.
+    The template decides whether to join the system messages.
     """
     if not reads_every_form(release):
         raise InputValueError("mmhash plans Responses requests for SGLang 0.5.20 and 0.5.23 only")
@@ -184,7 +184,7 @@ def _description(tool: Mapping[str, Any]) -> str | None:
 
 
 def _choice(choice: Any) -> Any:
-    """Convert the choice of a tool to a chat's: a named tool or a text."""
+    """Convert a choice of tools to the form of a chat: a named tool or a text."""
     if not isinstance(choice, dict):
         return choice or "auto"
     function = choice.get("function")

@@ -61,7 +61,7 @@ class Feature(ABC, Generic[B]):
         """
         cuts = index if isinstance(index, tuple) else (index,)
         if not all(isinstance(cut, slice) for cut in cuts):
-            raise InputTypeError("a feature behind a handle takes only slices: open it for more")
+            raise InputTypeError("a feature behind a handle takes only slices: use reconstruct()")
         if len(cuts) > len(self.shape):
             raise InputValueError(f"{len(cuts)} slices for {len(self.shape)} dimensions")
         shape, start = list(self.shape), self._start
@@ -74,7 +74,7 @@ class Feature(ABC, Generic[B]):
                 continue
             if prod(shape[:dim]) != 1:
                 raise InputValueError(
-                    f"a slice along dim {dim} of {self.shape} is not contiguous: open it first"
+                    f"a slice along dim {dim} of {self.shape} is not contiguous: use reconstruct()"
                 )
             start += first * prod(shape[dim + 1 :]) * ITEM_SIZE[self.dtype]
             shape[dim] = last - first

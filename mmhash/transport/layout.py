@@ -1,9 +1,10 @@
 """The layout of a ledger: a small segment that lists the leases of a pool.
 
-A slot is a lease. The producer writes the range of its slice and a generation number. When the copy
-is done, the device writes the generation to the slot's ready word. When a consumer has released the
-slice, it writes the generation to its own word. A word with another generation belongs to another
-lease, so a late write for an expired lease has no effect. No two processes write the same word.
+Each slot holds one lease. The producer writes the range of its slice and a generation number. When
+the copy is done, the device writes the generation to the slot's ready word. When a consumer has
+released the slice, it writes the generation to its own word. A word with another generation belongs
+to another lease, so a late write for an expired lease has no effect. No two processes write the
+same word.
 """
 
 import mmap

@@ -33,7 +33,7 @@ class _ActiveLease(NamedTuple):
 
 
 class Ledger:
-    """The producer's side: grants slices, and takes them back.
+    """The leases of a pool, as its producer keeps them.
 
     Free slots and free bytes follow from the active leases.
     """

@@ -102,7 +102,7 @@ def verify_engine(
             elif found.name == "sglang":
                 report = _verify_sglang(client, subscriber, version)
             else:
-                raise InputValueError(f"verify knows vllm and sglang, not {found.name}")
+                raise InputValueError(f"only vllm and sglang can be verified, not {found.name}")
     if version not in release:
         return report._replace(engine=f"{release}, with the recipe of {version}")
     return report

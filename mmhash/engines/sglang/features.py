@@ -26,8 +26,8 @@ def hash_feature(x: Any, *, version: str = LATEST) -> int:
     """Return SGLang's hash of a feature, which depends on the device but not on shape or dtype.
 
     A feature is bytes, an array, a tensor, or a list that begins with a tensor. For a tensor on a
-    GPU, the result is the value of the engine's GPU kernel. The server in Rust hashes no features
-    but files: see `file_hash`.
+    GPU, the result is the value of the engine's GPU kernel. The server in Rust hashes files instead
+    of features: see `file_hash`.
     """
     recipe = RELEASES.recipe(version)
     tensors = _tensors(x)

@@ -22,7 +22,7 @@ _MASK_62 = 2**62 - 1
 _MASK_64 = 2**64 - 1
 
 Hash = int | bytes | Digest
-"""An item's 64-bit hash, its 32-byte identity, or a key, from which `mm_hash` is taken."""
+"""An item's 64-bit hash, its 32-byte identity, or a key, whose first 64 bits are the hash."""
 
 
 class _FilledSpan(NamedTuple):

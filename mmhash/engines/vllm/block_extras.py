@@ -42,7 +42,7 @@ class Span(NamedTuple):
 
 
 class Lora(NamedTuple):
-    """The adapter of a request. The path counts since 0.31."""
+    """The adapter of a request. Block keys cover the path since 0.31."""
 
     name: str
     path: str

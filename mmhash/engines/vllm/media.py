@@ -106,7 +106,7 @@ def identifiers(
 
     Without options, a uuid is used unchanged. With options, vLLM hashes the uuid together with the
     options. `media_io_kwargs` counts since 0.30. Set `per_video_options` for Qwen3-VL and models
-    with the same processor: since 0.32, if `fps` or `num_frames` is a list, each entry is hashed
+    with the same processor. Since 0.32, if `fps` or `num_frames` is a list, vLLM hashes each entry
     with the identifier of its video.
     """
     per_video_options = check_bool("per_video_options", per_video_options)
@@ -415,5 +415,5 @@ def _encoded(encoded: EncodedMedia, recipe: Recipe) -> bytes | tuple[str, Any]:
     if recipe.encoded_video and is_frames:
         return "video", media if media.nbytes < len(original) else original
     raise InputTypeError(
-        f"this release of vLLM pickles encoded media whose media is a {type(media).__qualname__}"
+        f"this release of vLLM pickles encoded media that holds a {type(media).__qualname__}"
     )

@@ -126,10 +126,10 @@ def texts(model_type: str, engine: str, release: str) -> _Texts:
     if found is None:
         raise UnknownModelError(
             f"nobody has checked that {engine or 'an engine'} counts tokens as the processor of"
-            f" {model_type!r} does: mark the model as unchecked to plan it all the same"
+            f" {model_type!r} does: mark the model as unchecked to plan it anyway"
         )
     if engine == "vllm" and not is_since(release, _VLLM_SINCE):
-        raise UnknownModelError(f"{model_type!r} is planned for vLLM {_VLLM_SINCE} and newer")
+        raise UnknownModelError(f"mmhash plans {model_type!r} for vLLM {_VLLM_SINCE} and newer")
     return found
 
 

@@ -63,7 +63,7 @@ class Patches:
     def tokens(self, grid: tuple[int, int, int]) -> int:
         """Return the number of tokens of a step in time.
 
-        Raise LimitError if all steps have too many.
+        Raise LimitError if all steps together have too many tokens.
         """
         count = grid[1] * grid[2] // self.merge**2
         check_count(grid[0] * count)

@@ -28,7 +28,8 @@ _GPS, _EXIF, _INTEROP = 0x8825, 0x8769, 0xA005
 MAX_TAGS = 512
 """The most tags to ask Pillow about. Cameras write about 100."""
 
-# The largest EXIF to read. A JPEG segment has at most 64 KiB, but some cameras use several.
+# The largest EXIF to read. A JPEG segment has at most 64 KiB, but some cameras use several
+# segments.
 _MAX_BYTES = 1 << 20
 
 

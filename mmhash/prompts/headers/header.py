@@ -7,8 +7,8 @@ from mmhash.errors import InputValueError, LimitError
 
 Format = Literal["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"]
 
-# The most segments, chunks or blocks in a header. Libpng writes IDAT chunks of 8 KiB, so a
-# PNG of 512 MiB has 65536.
+# The most segments, chunks or blocks in a header. Libpng writes IDAT chunks of 8 KiB, so a PNG of
+# 512 MiB has 65536 chunks.
 MAX_STEPS = 1 << 16
 
 

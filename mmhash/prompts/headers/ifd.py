@@ -40,7 +40,7 @@ def start_of_directory(head: memoryview | bytes) -> tuple[str, bool, int]:
     """Return the byte order, True for BigTIFF, and the offset of the first directory."""
     start = bytes(head[:4])
     if start not in _ORDERS:
-        raise ValueError("no TIFF")
+        raise ValueError("not a TIFF file")
     order, _ = _ORDERS[start]
     # Pillow looks at the third byte only, so `MM\0+` counts as an old TIFF.
     big = start[2] == 43

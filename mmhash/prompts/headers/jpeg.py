@@ -6,7 +6,7 @@ from mmhash.prompts.headers.exif import find_orientation
 from mmhash.prompts.headers.header import ImageHeader, check_steps, unreadable
 
 _APP1, _SCAN = 0xE1, 0xDA
-# Start-of-frame markers. Pillow also treats DHP, of hierarchical files, as one.
+# Start-of-frame markers. Pillow also treats DHP, of hierarchical files, as a start of frame.
 _FRAMES = {*range(0xC0, 0xD0), 0xDE} - {0xC4, 0xC8, 0xCC}
 # Markers without a length: JPG, RST0 to RST7, SOI, EOI and the extensions of JPEG.
 _BARE = {0xC8, *range(0xD0, 0xDA), *range(0xF0, 0xFE)}

@@ -73,7 +73,7 @@ def _limit_memory() -> None:
 def _serve(
     questions: socket.socket, processor: "_Processor | None", facts: Facts, seconds: float
 ) -> None:
-    """Answer each question on the socket that comes with it. SIGALRM ends a long one."""
+    """Answer each question on the socket that comes with it. SIGALRM ends a slow question."""
     while True:
         message, descriptors, _, _ = socket.recv_fds(questions, MAX_MESSAGE, 1)
         if not message:
@@ -91,7 +91,7 @@ def _serve(
 
 
 class _Processor:
-    """A model's processor. It knows for which modalities the processor needs real values."""
+    """A model's processor, and for each modality whether the processor needs real values."""
 
     def __init__(self, directory: str, *, trusts_code: bool) -> None:
         import torch  # noqa: PLC0415  (slow, so only this program imports it at its start)
@@ -212,7 +212,7 @@ class _Processor:
             replacement = replaced[0][-1]["replacement"]
             token = self.targets[question.modality]
             return self._encode(question.target.replace(token, replacement, 1))
-        # An older processor returns only the prompt, with the same tokens around the target's.
+        # An older processor returns only the prompt, with the same tokens around the target.
         ids = [int(token) for token in output["input_ids"][0]]
         whole = self._encode(self._text(question), add_special_tokens=True)
         target = self._encode(question.target)
@@ -241,8 +241,8 @@ class _Processor:
 def _make_shapes_only(torch: Any) -> AbstractContextManager[Any]:
     """Return a context in which processors compute with shapes alone.
 
-    Some processors read back the masks and lists that they make, which must have values. Others
-    convert an image to an array only to read its shape.
+    Some processors read back the masks and lists that they make, which must have values. Other
+    processors convert an image to an array only to read its shape.
     """
 
     class ShapesOnly(torch.overrides.TorchFunctionMode):  # type: ignore[misc]

@@ -42,6 +42,6 @@ class Facts(msgspec.Struct, array_like=True):
     targets: dict[Modality, str] = {}
     """For each modality, the text that the processor replaces."""
     versions: str = ""
-    """The releases of the packages that determine its counts."""
+    """The releases of the packages that determine the processor's counts."""
     error: str = ""
     """The reason why the processor could not be loaded, or an empty text."""
