@@ -57,6 +57,7 @@ def test_each_request_has_the_answer_that_is_shown(
     assert without_times(json.loads(done.stdout)) == without_times(json.loads(shown))
 
 
+@pytest.mark.slow
 def test_the_program_that_hashes_in_place(folder: Path) -> None:
     path = str(folder / "socket")
     with serving("--uds", path):

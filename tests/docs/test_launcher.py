@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).parents[2] / "docs" / "guard.md"
 SETTINGS = {"MMHASH_GUARD_ENGINE": "sglang", "MMHASH_GUARD_SECRETS": f'["{"5a" * 32}"]'}
 
@@ -41,11 +43,13 @@ def launch(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_launcher_guards_the_server_in_python(tmp_path: Path) -> None:
     done = launch(tmp_path, SGLANG_RUST_SERVER="0")
     assert done.stdout == "launched with ['Guard']\n", done.stderr
 
 
+@pytest.mark.slow
 def test_the_launcher_ends_before_the_server_in_rust(tmp_path: Path) -> None:
     done = launch(tmp_path, SGLANG_RUST_SERVER="1")
     assert (done.returncode, done.stdout) == (1, "")

@@ -53,6 +53,11 @@ def test_every_path_passes_that_is_not_the_gateways(
     assert (seen["method"], seen["path"], seen["query"]) == (method, path, "a=1&b=%20&a=2")
 
 
+def test_a_browser_is_shown_the_page_of_the_fleet(client: httpx.Client) -> None:
+    page = client.get("/", headers={"accept": "text/html"})
+    assert (page.status_code, page.headers["location"]) == (307, "fleet")
+
+
 def test_a_body_without_hashes_passes_unchanged(client: httpx.Client) -> None:
     body = b'{ "messages":[ {"role":"user","content":"\\u00e4 1.0"} ], "seed":1.50, "x":-0 }'
     for path in ("/v1/chat/completions", "/v1/embeddings"):

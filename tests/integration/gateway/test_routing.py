@@ -131,6 +131,7 @@ def test_a_text_goes_to_the_worker_that_has_it(fleet: Fleet, model: Model) -> No
             assert answer.json()["worker"] == f"w{number}"
 
 
+@pytest.mark.slow
 def test_a_worker_of_another_release_is_named(
     workers: list[EngineProcess], folder: Path, model: Model
 ) -> None:
@@ -158,7 +159,7 @@ def lists_adapter(path: str) -> ScriptedServer:
     return ScriptedServer((200, {}, b"{}"), by_path={"/v1/models": (200, {}, listed)})
 
 
-@pytest.mark.parametrize("release", ["0.30.0", "0.32.0"])
+@pytest.mark.parametrize("release", [pytest.param("0.30.0", marks=pytest.mark.slow), "0.32.0"])
 def test_a_request_for_an_adapter_has_blocks_of_its_own(
     folder: Path, model: Model, release: str
 ) -> None:
@@ -239,6 +240,7 @@ def test_keys_are_signed_for_workers_that_run_the_guard(
         assert key == plan.items[0].key
 
 
+@pytest.mark.slow
 def test_a_worker_with_the_plugin_is_planned_whole_and_gets_no_hash(folder: Path) -> None:
     """The gateway asks a worker about the plugin whenever the worker becomes healthy."""
     engine = EngineProcess("plugged")
@@ -266,6 +268,7 @@ def test_a_worker_with_the_plugin_is_planned_whole_and_gets_no_hash(folder: Path
         engine.kill()
 
 
+@pytest.mark.slow
 def test_a_tag_tells_the_plugin_the_tenant_of_a_request(folder: Path) -> None:
     engine = EngineProcess("plugged")
     engine.plugin = "keys,tenants"

@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.support.gateway import EngineProcess, gateway_before, healthy
 from tests.support.waiting import wait_until
@@ -43,6 +44,7 @@ def names(client: httpx.Client, path: str, **members: Any) -> set[str]:
     return {answer.json()["worker"] for answer in answers}
 
 
+@pytest.mark.slow
 def test_a_worker_of_another_model_gets_no_requests_for_this_one() -> None:
     first, second = EngineProcess("first", "tiny"), EngineProcess("second", "tiny", "adapter")
     other = EngineProcess("other", "other")

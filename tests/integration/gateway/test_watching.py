@@ -6,6 +6,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.live import models
 from tests.support.gateway import COMMAND, engines, gateway_before, healthy
 from tests.support.kv_publisher import Publisher
@@ -53,17 +55,7 @@ def test_each_worker_has_metrics_and_the_log_names_it() -> None:
     assert len(failures) == len(set(failures)) > 0  # logged once, not for each probe
 
 
-def test_a_browser_is_shown_the_page_of_the_fleet() -> None:
-    with (
-        engines(1) as (one,),
-        gateway_before([one.url]) as gateway,
-        gateway.new_client() as client,
-    ):
-        page = client.get("/", headers={"accept": "text/html"})
-        assert (page.status_code, page.headers["location"]) == (307, "fleet")
-        assert client.get("/").status_code == client.get("/other").status_code  # the worker's
-
-
+@pytest.mark.slow
 def test_the_check_connects_to_each_worker(tmp_path: Path) -> None:
     models.write("qwen2_vl", tmp_path / "tiny")
     model = json.dumps({"tiny": str(tmp_path / "tiny")})

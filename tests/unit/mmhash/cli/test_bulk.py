@@ -170,6 +170,7 @@ def test_what_cannot_begin_says_why(folder: Path, out: Path) -> None:
     assert run(folder).exit_code == 2
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_no_process_at_work(many: Path, out: Path) -> None:
     with (many / "long").open("wb") as sparse:
         sparse.truncate(1 << 40)
@@ -192,6 +193,7 @@ def running(folder: Path) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_for_all", [True, False])
 def test_ctrl_c_ends_it_and_what_is_finished_stays(many: Path, out: Path, is_for_all: bool) -> None:
     with (many / "long").open("wb") as sparse:  # one process is at it when the other has a shard

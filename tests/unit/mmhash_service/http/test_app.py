@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 
 def test_an_application_without_workers_imports_no_kv_index() -> None:
     program = (
@@ -17,6 +19,7 @@ def test_an_application_without_workers_imports_no_kv_index() -> None:
     assert done.stdout == "set()\n"
 
 
+@pytest.mark.slow
 def test_a_vendored_copy_starts_without_the_distribution_s_metadata() -> None:
     program = """
 import importlib.metadata as metadata
