@@ -3,7 +3,6 @@
 The blocks of a prompt count as sent only when its worker has answered.
 """
 
-import base64
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +13,7 @@ from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.http.gateway import create_gateway
 from mmhash_service.settings import Settings
 from tests.support.gateway import EngineProcess
+from tests.support.images import image_part
 from tests.support.in_process import Server, running
 from tests.support.service import Service
 from tests.support.waiting import wait_until
@@ -44,9 +44,8 @@ def crowding(server: Server) -> dict[str, float]:
 
 
 def chat(image: str, **more: Any) -> dict[str, Any]:
-    url = f"data:image/png;base64,{base64.b64encode(image.encode()).decode()}"
-    part = {"type": "image_url", "image_url": {"url": url}}
-    return {"messages": [{"role": "user", "content": [part]}], **more}
+    content = [image_part(image.encode())]
+    return {"messages": [{"role": "user", "content": content}], **more}
 
 
 def expected(client: httpx.Client, image: str) -> int:

@@ -37,6 +37,8 @@ _VARIABLES = {
     # requests would wait for seconds.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "SGLANG_USE_CPU_ENGINE": "1",
+    # Otherwise it sleeps for 5 s at each stop, and then looks for processes to dump.
+    "SGLANG_PYSPY_DUMP_BEFORE_CRASH": "0",
     "TRITON_INTERPRET": "1",
 }
 

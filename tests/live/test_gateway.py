@@ -1,7 +1,5 @@
 """The OpenAI client gets the same answers through the gateway as from the engine."""
 
-import base64
-import io
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -13,6 +11,7 @@ from PIL import Image
 from tests.live import results
 from tests.live.engines import Engine
 from tests.support.gateway import gateway_before
+from tests.support.images import encode, image_part
 from tests.support.service import Service
 
 # `make live` must end within minutes. `pytest -m live` runs these too.
@@ -48,10 +47,7 @@ def both(engine: Engine) -> Iterator[Both]:
 
 
 def picture(color: str) -> dict[str, Any]:
-    file = io.BytesIO()
-    Image.new("RGB", (84, 84), color).save(file, "PNG")
-    url = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
-    return {"type": "image_url", "image_url": {"url": url}}
+    return image_part(encode(Image.new("RGB", (84, 84), color)))
 
 
 SETTLED: dict[str, Any] = {"model": "tiny", "max_tokens": 6, "temperature": 0, "seed": 1}

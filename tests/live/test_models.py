@@ -23,6 +23,7 @@ from mmhash_service.settings import Settings
 from tests.live.engines import variables_of
 from tests.live.environments import Environment
 from tests.support import in_process
+from tests.support.images import data_url, encode, image_part
 
 ROOT = Path(__file__).parents[2]
 ENGINE = "vllm@0.32.0"
@@ -38,10 +39,7 @@ if "amx_tile" in Path("/proc/cpuinfo").read_text():
 
 def _image(width: int, height: int) -> dict[str, Any]:
     pixels = np.random.default_rng().integers(0, 256, (height, width, 3), np.uint8)
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "PNG")
-    url = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
-    return {"type": "image_url", "image_url": {"url": url}}
+    return image_part(encode(Image.fromarray(pixels)))
 
 
 def _clip(samples: int) -> dict[str, Any]:
@@ -50,8 +48,7 @@ def _clip(samples: int) -> dict[str, Any]:
     with wave.open(buffer, "wb") as file:
         file.setparams((1, 2, 16_000, samples, "NONE", ""))
         file.writeframes(noise.tobytes())
-    url = "data:audio/wav;base64," + base64.b64encode(buffer.getvalue()).decode()
-    return {"type": "audio_url", "audio_url": {"url": url}}
+    return {"type": "audio_url", "audio_url": {"url": data_url(buffer.getvalue(), "audio/wav")}}
 
 
 def _text(length: int) -> dict[str, Any]:

@@ -42,6 +42,7 @@ from tests.soak.run import (
     main,
     run,
 )
+from tests.support.images import image_part
 from tests.support.redis import RedisServer
 from tests.support.service import Service, count, environment, serving
 
@@ -221,8 +222,7 @@ class HashLoad(Load):
 
     def _annotate(self) -> Question:
         file, _ = picture(self.draw)
-        url = f"data:image/png;base64,{base64.b64encode(file).decode()}"
-        part = {"type": "image_url", "image_url": {"url": url}}
+        part = image_part(file)
 
         def chat(part: dict[str, Any]) -> dict[str, Any]:
             return {"model": "m", "messages": [{"role": "user", "content": [part]}]}

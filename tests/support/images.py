@@ -1,8 +1,17 @@
-"""Encoded images."""
+"""Images as files, as `data:` URLs and as parts of a chat."""
 
+import base64
 from io import BytesIO
+from typing import Any
 
 from PIL import Image
+
+
+def encode(image: Image.Image, format_: str = "PNG") -> bytes:
+    """Encode an image in a format of Pillow."""
+    file = BytesIO()
+    image.save(file, format_)
+    return file.getvalue()
 
 
 def encode_noise(
@@ -18,3 +27,13 @@ def encode_noise(
     body = BytesIO()
     images[0].save(body, name, **more)
     return body.getvalue()
+
+
+def data_url(content: bytes, media_type: str = "image/png") -> str:
+    """Return the `data:` URL of a file."""
+    return f"data:{media_type};base64,{base64.b64encode(content).decode()}"
+
+
+def image_part(content: bytes) -> dict[str, Any]:
+    """Return the part of a chat that has an image."""
+    return {"type": "image_url", "image_url": {"url": data_url(content)}}

@@ -1,6 +1,5 @@
 """The calls other than `POST /hash` return what the library does."""
 
-from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -9,14 +8,14 @@ import mmhash
 from mmhash.client import Blocks, Span
 from mmhash.engines import sglang, vllm
 from mmhash.engines.registry import known
+from tests.support.images import image_part
 
 IDS = list(range(40))
 KEY = mmhash.key(b"an image")
 
 
 def chat(*contents: bytes) -> dict[str, Any]:
-    urls = [f"data:image/png;base64,{b64encode(content).decode()}" for content in contents]
-    parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    parts = [*map(image_part, contents)]
     return {"model": "m", "messages": [{"role": "user", "content": parts}], "seed": 2**63 - 1}
 
 

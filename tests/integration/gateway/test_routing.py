@@ -1,7 +1,5 @@
 """A request goes to the worker that has its prefix cached, according to real KV events."""
 
-import base64
-import io
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,6 +14,7 @@ from mmhash.prompts import Model, Plan
 from mmhash.tags import TENANT_TAG_HEADER, open_tag, tenant_key
 from tests.live import models
 from tests.support.gateway import EngineProcess, engines, gateway_before, replace
+from tests.support.images import encode, image_part
 from tests.support.kv_publisher import CLEARED, Publisher, stored
 from tests.support.scripted import ScriptedServer
 from tests.support.service import count
@@ -107,16 +106,13 @@ def _empty_caches(request: pytest.FixtureRequest) -> None:
         )
 
 
-def chat(text: str, *images: str) -> dict[str, Any]:
-    parts = [{"type": "image_url", "image_url": {"url": url}} for url in images]
-    content = [*parts, {"type": "text", "text": text * 40}]
+def chat(text: str, *images: bytes) -> dict[str, Any]:
+    content = [*map(image_part, images), {"type": "text", "text": text * 40}]
     return {"model": "tiny", "messages": [{"role": "user", "content": content}]}
 
 
-def picture(color: str, side: int = 84) -> str:
-    file = io.BytesIO()
-    Image.new("RGB", (side, side), color).save(file, "PNG")
-    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+def picture(color: str, side: int = 84) -> bytes:
+    return encode(Image.new("RGB", (side, side), color))
 
 
 def test_a_text_goes_to_the_worker_that_has_it(fleet: Fleet, model: Model) -> None:

@@ -3,8 +3,6 @@
 Tests that start a picker or an Envoy of their own are slow.
 """
 
-import base64
-import io
 import json
 import socket
 from pathlib import Path
@@ -23,6 +21,7 @@ from mmhash.engines import vllm
 from tests.support.engine_worker import STREAM
 from tests.support.envoy import SHOW_METADATA, Configuration, Picker, envoy_with, picker_for
 from tests.support.gateway import EngineProcess
+from tests.support.images import encode, image_part
 from tests.support.service import TIMEOUT_S, count
 from tests.support.waiting import wait_until
 
@@ -34,12 +33,8 @@ CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "
 
 def image(side: int = 8) -> tuple[dict[str, Any], str]:
     """Return a part with an image, and its uuid."""
-    pixels = Image.effect_noise((side, side), 64)
-    file = io.BytesIO()
-    pixels.save(file, "PNG")
-    url = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
-    uuid = vllm.uuid(mmhash.key(file.getvalue()))
-    return {"type": "image_url", "image_url": {"url": url}}, uuid
+    file = encode(Image.effect_noise((side, side), 64))
+    return image_part(file), vllm.uuid(mmhash.key(file))
 
 
 def chat_with(part: dict[str, Any], **others: Any) -> dict[str, Any]:

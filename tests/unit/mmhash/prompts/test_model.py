@@ -1,7 +1,5 @@
 """A model is read from its directory, and plans are those of an engine."""
 
-import base64
-import io
 import json
 import subprocess
 import sys
@@ -16,18 +14,13 @@ from mmhash.engines import sglang, vllm
 from mmhash.errors import InputError, InputTypeError, InputValueError
 from mmhash.prompts import Media, MediaSize, Model, UnknownMediaError, UnknownModelError
 from tests.support import prompt_models
+from tests.support.images import data_url, encode
 
 ENGINE = "vllm@0.32.0"
 
 
 def _png(width: int = 280, height: int = 140) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (width, height), (1, 2, 3)).save(buffer, "PNG")
-    return buffer.getvalue()
-
-
-def _url(data: bytes) -> str:
-    return f"data:image/png;base64,{base64.b64encode(data).decode()}"
+    return encode(Image.new("RGB", (width, height), (1, 2, 3)))
 
 
 def _chat(*urls: str, text: str = "what is it?") -> dict[str, Any]:
@@ -48,7 +41,7 @@ def model(folder: Path) -> Model:
 
 def test_blocks_are_those_of_the_ids_and_spans(model: Model) -> None:
     data = _png()
-    plan = model.plan(_chat(_url(data)), ENGINE, block_size=8, seed="0")
+    plan = model.plan(_chat(data_url(data)), ENGINE, block_size=8, seed="0")
     (item,) = plan.items
     assert item.key == mmhash.key(data)
     assert (item.grid, item.end - item.start) == ((1, 10, 20), 50)
@@ -60,12 +53,12 @@ def test_blocks_are_those_of_the_ids_and_spans(model: Model) -> None:
 
 
 def test_a_request_as_bytes_has_the_same_plan(model: Model) -> None:
-    chat = _chat(_url(_png()), _url(_png(30, 30)))
+    chat = _chat(data_url(_png()), data_url(_png(30, 30)))
     assert model.plan(json.dumps(chat).encode(), ENGINE) == model.plan(chat, ENGINE)
 
 
 def test_the_request_is_not_changed(model: Model) -> None:
-    chat = _chat(_url(_png()))
+    chat = _chat(data_url(_png()))
     before = json.dumps(chat)
     model.plan(chat, ENGINE)
     assert json.dumps(chat) == before
@@ -78,7 +71,7 @@ def test_a_request_whose_images_vllm_names_itself_is_not_changed(
     model: Model, members: dict[str, Any]
 ) -> None:
     data = _png()
-    request = json.dumps(_chat(_url(data)) | members, indent=1).encode()
+    request = json.dumps(_chat(data_url(data)) | members, indent=1).encode()
     plan = model.plan(request, ENGINE, hashes="engine", model_id="/m", block_size=8)
     assert plan.annotated.write() == request
     expected = vllm.image_identifier(
@@ -104,7 +97,7 @@ def test_a_request_whose_images_vllm_names_itself_is_not_changed(
 def test_an_image_whose_own_name_is_not_known_gets_a_key(
     model: Model, engine: str, members: dict[str, Any], options: dict[str, Any]
 ) -> None:
-    request = _chat(_url(_png())) | members
+    request = _chat(data_url(_png())) | members
     plan = model.plan(request, engine, hashes="engine", **options)
     assert plan.request["messages"][0]["content"][0]["uuid"] == vllm.uuid(plan.items[0].key)
     assert plan.blocks == model.plan(request, engine, **options).blocks
@@ -115,14 +108,14 @@ def test_media_behind_urls_come_from_the_caller(model: Model) -> None:
     url = "https://example.com/a.png"
     known = {url: Media(MediaSize(width=280, height=140), mmhash.key(data))}
     plan = model.plan(_chat(url), ENGINE, media=known)
-    assert plan.event_ids == model.plan(_chat(_url(data)), ENGINE).event_ids
+    assert plan.event_ids == model.plan(_chat(data_url(data)), ENGINE).event_ids
     with pytest.raises(UnknownMediaError):
         model.plan(_chat("https://example.com/b.png"), ENGINE, media=known)
 
 
 def test_tenants_have_their_own_blocks(model: Model) -> None:
     plans = [
-        model.plan(_chat(_url(_png())), ENGINE, tenant=tenant).blocks
+        model.plan(_chat(data_url(_png())), ENGINE, tenant=tenant).blocks
         for tenant in (None, bytes(32), bytes(31) + b"1")
     ]
     assert len({blocks[-1] for blocks in plans}) == 3
@@ -131,7 +124,7 @@ def test_tenants_have_their_own_blocks(model: Model) -> None:
 def test_sglang_pads_the_image(model: Model) -> None:
     data = _png()
     text = "<|vision_start|><|image_pad|><|vision_end|>what is it?"
-    plan = model.plan({"text": text, "image_data": _url(data)}, "sglang@0.5.23", block_size=4)
+    plan = model.plan({"text": text, "image_data": data_url(data)}, "sglang@0.5.23", block_size=4)
     (item,) = plan.items
     padded = sglang.pad_input_ids(plan.token_ids, [(item.start, item.end, item.key)])
     assert plan.blocks == sglang.page_keys(padded[: len(padded) // 4 * 4], 4)
@@ -139,7 +132,7 @@ def test_sglang_pads_the_image(model: Model) -> None:
 
 
 def test_blocks_of_a_chat_for_sglang_end_before_its_image(model: Model) -> None:
-    plan = model.plan(_chat(_url(_png())), "sglang@0.5.23", block_size=1)
+    plan = model.plan(_chat(data_url(_png())), "sglang@0.5.23", block_size=1)
     assert len(plan.blocks) == plan.items[0].start
 
 
@@ -147,7 +140,7 @@ def test_qwen3_vl_gets_no_hashes_from_sglang_0_5_20_on(tmp_path: Path) -> None:
     """With hashes the engine pads the prompt by one number and looks for another, and exits."""
     model = Model.load(prompt_models.write("qwen3_vl", tmp_path))
     text = "<|vision_start|><|image_pad|><|vision_end|>what is it?"
-    request = {"text": text, "image_data": [_url(_png())], "mm_hashes": ["1"]}
+    request = {"text": text, "image_data": [data_url(_png())], "mm_hashes": ["1"]}
     plan = model.plan(request, "sglang@0.5.23", block_size=1)
     assert "mm_hashes" not in plan.request
     assert len(plan.blocks) == plan.items[0].start
@@ -158,7 +151,7 @@ def test_qwen3_vl_gets_no_hashes_from_sglang_0_5_20_on(tmp_path: Path) -> None:
 
 def test_options_of_images_only_are_refused_where_vllm_overlooks_them(tmp_path: Path) -> None:
     model = Model.load(prompt_models.write("gemma3", tmp_path))
-    chat = _chat(_url(_png()))
+    chat = _chat(data_url(_png()))
     tokens = model.plan(chat, ENGINE).token_ids
     chat["mm_processor_kwargs"] = {"images_kwargs": {}, "videos_kwargs": {"fps": 1}}
     assert model.plan(chat, ENGINE, model_id="m").token_ids == tokens
@@ -177,7 +170,7 @@ def test_qwen3_vl_names_videos_with_their_own_options(tmp_path: Path, release: s
         )
         for name in "ab"
     }
-    chat = _chat(_url(_png()))
+    chat = _chat(data_url(_png()))
     chat["messages"][0]["content"] += [
         {"type": "video_url", "video_url": {"url": url}} for url in films
     ]
@@ -213,8 +206,8 @@ def test_qwen3_vl_names_videos_with_their_own_options(tmp_path: Path, release: s
     [
         ("0.5.23", {"video_data": ["video.mp4"]}),
         ("0.5.23", {"audio_data": "data:audio/wav;base64,AAAA"}),
-        ("0.5.23", {"image_data": _url(_png()), "video_data": ["video.mp4"]}),
-        ("0.5.12", {"image_data": _url(_png())}),  # it takes no hashes
+        ("0.5.23", {"image_data": data_url(_png()), "video_data": ["video.mp4"]}),
+        ("0.5.12", {"image_data": data_url(_png())}),  # it takes no hashes
     ],
 )
 def test_media_of_generate_that_no_plan_reads_are_refused(
@@ -244,7 +237,7 @@ def test_media_of_generate_that_no_plan_reads_are_refused(
         _chat("data:image/png;base64,AAAA"),
         _chat("data:,", "nothing"),
         _chat(text="\ud800"),
-        _chat(_url(_png(1, 800))),
+        _chat(data_url(_png(1, 800))),
     ],
 )  # fmt: skip
 def test_a_wrong_request_is_an_error(model: Model, request_: Any) -> None:
@@ -255,7 +248,7 @@ def test_a_wrong_request_is_an_error(model: Model, request_: Any) -> None:
 @pytest.mark.parametrize("engine", [ENGINE, "sglang@0.5.23"])
 @pytest.mark.parametrize("kind", [["text"], {}])
 def test_a_type_that_is_no_text_is_an_error(model: Model, engine: str, kind: Any) -> None:
-    for part in ({"text": "a"}, {"image_url": {"url": _url(_png())}}):
+    for part in ({"text": "a"}, {"image_url": {"url": data_url(_png())}}):
         message = {"role": "user", "content": [{"type": kind} | part]}
         with pytest.raises(InputValueError, match="type of a content part"):
             model.plan({"messages": [message]}, engine)
@@ -271,7 +264,7 @@ def test_a_type_that_is_no_text_is_an_error(model: Model, engine: str, kind: Any
 def test_a_wrong_option_is_an_error(model: Model, options: dict[str, Any], reason: str) -> None:
     """Each was taken for another value, and its plan named blocks that no engine has."""
     with pytest.raises(InputValueError, match=f"^{reason}$"):
-        model.plan(_chat(_url(_png())), ENGINE, **options)
+        model.plan(_chat(data_url(_png())), ENGINE, **options)
 
 
 @pytest.mark.parametrize(

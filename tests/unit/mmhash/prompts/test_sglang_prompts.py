@@ -1,7 +1,6 @@
 """Chats as SGLang 0.5.23 gives them to a template (serving_chat.py, jinja_template_utils.py)."""
 
 import base64
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from mmhash.errors import InputValueError
 from mmhash.prompts import Model
 from mmhash.requests import UnplannedError
 from tests.support import prompt_models
+from tests.support.images import encode, image_part
 
 ENGINE = "sglang@0.5.23"
 USER = {"role": "user", "content": "hi"}
@@ -25,13 +25,6 @@ PARTS = (
     "{% for p in m.content %}{% if p.type == 'image' %}<|image_pad|>{% else %}{{ p.text }}{% endif %}"
     "{% endfor %}{% endif %}{% endfor %}"
 )
-
-
-def image_part() -> dict[str, Any]:
-    file = io.BytesIO()
-    Image.new("RGB", (56, 56)).save(file, "PNG")
-    url = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
-    return {"type": "image_url", "image_url": {"url": url}}
 
 
 @pytest.fixture(scope="module")
@@ -67,16 +60,13 @@ def native(file: bytes, **members: Any) -> dict[str, Any]:
 
 
 def png(color: int = 0) -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (56, 56), (color, 0, 0)).save(file, "PNG")
-    return file.getvalue()
+    return encode(Image.new("RGB", (56, 56), (color, 0, 0)))
 
 
 def chat_of(file: bytes) -> dict[str, Any]:
-    url = f"data:image/png;base64,{base64.b64encode(file).decode()}"
     parts = [
         {"type": "text", "text": "hi "},
-        {"type": "image_url", "image_url": {"url": url}},
+        image_part(file),
         {"type": "text", "text": " x"},
     ]
     return {"messages": [{"role": "user", "content": parts}]}
@@ -107,7 +97,7 @@ def test_the_server_in_rust_has_its_own_hashes_of_qwen3_vl(tmp_path: Path) -> No
 
 
 def test_what_the_server_in_rust_does_not_take_has_no_plan(model: Model) -> None:
-    chat = {"messages": [{"role": "user", "content": [image_part()]}]}
+    chat = {"messages": [{"role": "user", "content": [image_part(png())]}]}
     with pytest.raises(InputValueError, match="images in /generate only"):
         model.plan(chat, ENGINE, server="rust", chat_template=PARTS)
     assert model.plan({"messages": [USER]}, ENGINE, server="rust", chat_template=TEMPLATE).blocks
@@ -186,7 +176,7 @@ def test_a_last_message_of_parts_stays_the_assistant_s(model: Model) -> None:
 
 def test_a_tool_s_image_stays_where_it_is(model: Model) -> None:
     text = {"type": "text", "text": "seen"}
-    with_image = {"role": "tool", "tool_call_id": "c", "content": [text, image_part(), text]}
+    with_image = {"role": "tool", "tool_call_id": "c", "content": [text, image_part(png()), text]}
     plan = model.plan({"messages": [USER, with_image]}, ENGINE, chat_template=PARTS)
     (item,) = plan.items
     assert plan.token_ids[: item.start] == model.encode(
@@ -256,7 +246,7 @@ def test_messages_that_the_engine_refuses(model: Model, message: Any, reason: st
 
 def test_an_image_that_the_template_leaves_out_has_no_plan(model: Model) -> None:
     """Else a placeholder in the text would stand for it."""
-    content = [{"type": "text", "text": "<|image_pad|>"}, image_part()]
+    content = [{"type": "text", "text": "<|image_pad|>"}, image_part(png())]
     template = "{% for m in messages %}{{ m.content }}{% endfor %}"
     with pytest.raises(InputValueError, match="texts only"):
         ids_of(model, {"role": "user", "content": content}, template=template)
@@ -462,7 +452,7 @@ def test_a_final_message_is_continued(model: Model) -> None:
 def test_results_with_media_in_another_order_than_their_calls_are_refused(model: Model) -> None:
     calls = [{**CALLS[0], "id": "a"}, {**CALLS[0], "id": "b"}]
     answers = [
-        {"role": "tool", "tool_call_id": "b", "content": [image_part()]},
+        {"role": "tool", "tool_call_id": "b", "content": [image_part(png())]},
         {"role": "tool", "tool_call_id": "a", "content": "x"},
     ]
     asked = {"role": "assistant", "tool_calls": calls}

@@ -1,7 +1,5 @@
 """Prompts are those of a real vLLM: `python -m tests.oracle.templates` wrote its answers."""
 
-import base64
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from mmhash.errors import InputValueError
 from mmhash.prompts import Model
 from tests.oracle.chats import MODEL_ID
 from tests.support import prompt_models
+from tests.support.images import encode, image_part
 
 _VECTORS = json.loads((Path(__file__).parents[3] / "vectors" / "vllm_prompts.json").read_text())
 _CASES = _VECTORS["cases"]
@@ -179,16 +178,12 @@ def test_completions_of_another_prompt_have_no_plan(model: Model, members: dict[
         model.plan({"prompt": "a b c"} | members, _ENGINE)
 
 
+@pytest.mark.slow  # the model's processor is loaded
 def test_an_image_without_a_placeholder_in_texts_has_no_plan(tmp_path: Path) -> None:
     """vLLM writes none for Pixtral: a placeholder in another text would stand for the image."""
     pixtral = Model.load(prompt_models.write("pixtral", tmp_path))
-    file = io.BytesIO()
-    Image.new("RGB", (56, 56)).save(file, "PNG")
-    url = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
-    messages = [
-        {"role": "system", "content": "[IMG]"},
-        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]},
-    ]
+    image = image_part(encode(Image.new("RGB", (56, 56))))
+    messages = [{"role": "system", "content": "[IMG]"}, {"role": "user", "content": [image]}]
     template = "{% for m in messages %}{{ m.content }}{% endfor %}"
     with pytest.raises(InputValueError, match="no placeholder for image"):
         pixtral.plan({"messages": messages}, _ENGINE, chat_template=template)

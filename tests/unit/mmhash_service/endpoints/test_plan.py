@@ -1,6 +1,5 @@
 """`POST /plan`: the same plan as the library's, with media from the request, from URLs, from the memo."""
 
-import base64
 import io
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,6 +16,7 @@ from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 from tests.live import models
 from tests.support import in_process
+from tests.support.images import data_url
 from tests.support.origin import Origin
 from tests.support.responses import problem_of
 
@@ -30,10 +30,6 @@ def png(width: int = 64, height: int = 48, turn: int | None = None) -> bytes:
         exif[ExifTags.Base.Orientation] = turn
     Image.new("RGB", (width, height), (width % 256, height % 256, 7)).save(buffer, "PNG", exif=exif)
     return buffer.getvalue()
-
-
-def data_url(content: bytes) -> str:
-    return "data:image/png;base64," + base64.b64encode(content).decode()
 
 
 def chat(*urls: str) -> dict[str, Any]:

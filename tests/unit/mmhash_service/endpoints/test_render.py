@@ -1,7 +1,5 @@
 """`POST …/render` and `/tokenize`; tests/live compares their answers with vLLM's own."""
 
-import base64
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 from tests.live import models
 from tests.support import in_process
+from tests.support.images import encode, image_part
 
 CHAT = "/v1/chat/completions/render"
 
@@ -30,10 +29,8 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
 
 
 def image(mode: str = "RGB", kind: str = "PNG") -> tuple[bytes, dict[str, Any]]:
-    file = io.BytesIO()
-    Image.new(mode, (64, 48)).save(file, kind)
-    url = "data:image/x;base64," + base64.b64encode(file.getvalue()).decode()
-    return file.getvalue(), {"type": "image_url", "image_url": {"url": url}}
+    file = encode(Image.new(mode, (64, 48)), kind)
+    return file, image_part(file)
 
 
 def chat(*parts: dict[str, Any], **members: Any) -> dict[str, Any]:

@@ -1,8 +1,6 @@
 """Requests on their way to workers: read once, and their media hashed once."""
 
 import asyncio
-import base64
-import io
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +21,7 @@ from mmhash_service.limits.threads import ThreadPool
 from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
 from tests.support import in_process, prompt_models
+from tests.support.images import encode, image_part
 
 IMAGE = b'{"messages":[{"content":[{"image_url":{"url":"data:image/png;base64,%b"}}]}]}'
 
@@ -46,15 +45,11 @@ def test_a_long_body_or_one_with_many_values_is_not(body: bytes) -> None:
 
 
 def png(red: int) -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (56, 56), (red, 0, 0)).save(file, "PNG")
-    return file.getvalue()
+    return encode(Image.new("RGB", (56, 56), (red, 0, 0)))
 
 
 def chat(*images: bytes) -> dict[str, Any]:
-    urls = [f"data:image/png;base64,{base64.b64encode(one).decode()}" for one in images]
-    parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
-    return {"model": "tiny", "messages": [{"role": "user", "content": parts}]}
+    return {"model": "tiny", "messages": [{"role": "user", "content": [*map(image_part, images)]}]}
 
 
 @pytest.fixture

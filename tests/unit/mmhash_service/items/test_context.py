@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from base64 import b64encode
 from io import BytesIO
 from typing import Any
 
@@ -18,7 +17,7 @@ from mmhash import Digest, TagError, verify_tag
 from mmhash_service.guard import Guard
 from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
-from tests.support.images import encode_noise
+from tests.support.images import encode_noise, image_part
 from tests.support.in_process import running
 from tests.support.responses import items_of, problem_of
 
@@ -109,8 +108,7 @@ def test_without_a_secret_nothing_is_signed(client: httpx.Client) -> None:
 def test_an_annotated_and_signed_request_passes_the_guard(
     signing: httpx.Client, engine: str
 ) -> None:
-    url = "data:image/png;base64," + b64encode(b"a picture").decode()
-    content = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "?"}]
+    content = [image_part(b"a picture"), {"type": "text", "text": "?"}]
     chat = {"messages": [{"role": "user", "content": content}]}
     answer = signing.post(f"/annotate?engine={engine}&sign=1", json=chat)
     annotated = answer.raise_for_status().json()["request"]

@@ -1,6 +1,5 @@
 """`POST /annotate`: what comes in, what goes out, and what is refused."""
 
-import base64
 from io import BytesIO
 from typing import Any
 
@@ -12,30 +11,21 @@ import mmhash
 from mmhash import Digest, verify_tag
 from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
+from tests.support.images import encode, image_part
 from tests.support.in_process import running
 from tests.support.responses import problem_of
-
-
-def data_url(content: bytes, media_type: str = "image/png") -> str:
-    return f"data:{media_type};base64,{base64.b64encode(content).decode()}"
 
 
 def chat(*parts: Any) -> dict[str, Any]:
     return {"model": "m", "messages": [{"role": "user", "content": list(parts)}]}
 
 
-def image(content: bytes) -> dict[str, Any]:
-    return {"type": "image_url", "image_url": {"url": data_url(content)}}
-
-
 def png(red: int) -> bytes:
-    body = BytesIO()
-    Image.new("RGB", (32, 24), (red, 0, 0)).save(body, "PNG")
-    return body.getvalue()
+    return encode(Image.new("RGB", (32, 24), (red, 0, 0)))
 
 
 def test_the_answer_has_the_request_and_the_item_of_each_hash(client: httpx.Client) -> None:
-    body = chat({"type": "text", "text": "Which?"}, image(b"one"), image(b"two"))
+    body = chat({"type": "text", "text": "Which?"}, image_part(b"one"), image_part(b"two"))
     answer = client.post("/annotate", params={"engine": "vllm"}, json=body)
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/json"
@@ -48,14 +38,14 @@ def test_the_answer_has_the_request_and_the_item_of_each_hash(client: httpx.Clie
     parts = answer.json()["request"]["messages"][0]["content"]
     assert parts == [
         {"type": "text", "text": "Which?"},
-        {**image(b"one"), "uuid": mmhash.key(b"one").hex()},
-        {**image(b"two"), "uuid": mmhash.key(b"two").hex()},
+        {**image_part(b"one"), "uuid": mmhash.key(b"one").hex()},
+        {**image_part(b"two"), "uuid": mmhash.key(b"two").hex()},
     ]
 
 
 def test_pixels_are_those_of_the_library_and_sounds_are_bytes(client: httpx.Client) -> None:
     sound = {"type": "input_audio", "input_audio": {"data": "AAEC", "format": "wav"}}
-    body = chat(image(png(7)), sound)
+    body = chat(image_part(png(7)), sound)
     answer = client.post("/annotate", params={"engine": "vllm", "of": "pixels"}, json=body)
     picture, noise = answer.json()["request"]["messages"][0]["content"]
     assert picture["uuid"] == mmhash.key(Image.open(BytesIO(png(7)))).hex()
@@ -74,14 +64,14 @@ def test_what_is_forwarded_has_the_bytes_that_came(client: httpx.Client) -> None
 
 
 def test_equal_media_are_hashed_once_and_told_at_each_place(client: httpx.Client) -> None:
-    body = chat(image(png(99)), image(png(99)))
+    body = chat(image_part(png(99)), image_part(png(99)))
     answer = client.post("/annotate?engine=vllm&of=pixels", json=body)
     # Hashed twice, the second would have been a hit.
     assert [item["memo"] for item in answer.json()["items"]] == ["miss", "miss"]
 
 
 def test_signed_hashes_bring_their_tags() -> None:
-    body = {"mmhash_tags": ["a caller's"], **chat(*map(image, [b"one", b"two", b"one"]))}
+    body = {"mmhash_tags": ["a caller's"], **chat(*map(image_part, [b"one", b"two", b"one"]))}
     with running(create_app(Settings(tag_secrets=("33" * 32,)))) as server:
         plain, signed = (
             server.client.post(f"/annotate?engine=vllm&sign={sign}", json=body).json()
@@ -107,12 +97,12 @@ def test_signed_hashes_bring_their_tags() -> None:
         ("engine=sglang", {"image_data": "AAEC"}, (422, "invalid-json")),
         ("engine=vllm", {"messages": {}}, (422, "invalid-json")),
         ("engine=vllm", {"messages": [["hi"]]}, (422, "invalid-json")),
-        ("engine=vllm", chat(*map(image, [b"a"] * 1001)), (413, "too-many-items")),
+        ("engine=vllm", chat(*map(image_part, [b"a"] * 1001)), (413, "too-many-items")),
         ("engine=sglang", {"text": ["a"] * 1001, "image_data": "AA=="}, (413, "too-many-items")),
         ("engine=vllm", {"messages": [], "a": [0] * 150_000}, (413, "body-too-large")),
         ("engine=vllm", chat({"image_url": "http://example.org/a.png"}), (403, "url-off")),
         ("engine=sglang", {"text": "a", "image_data": "a.png"}, (422, "invalid-base64")),
-        ("engine=vllm&of=pixels", chat(image(b"one")), (422, "damaged-media")),
+        ("engine=vllm&of=pixels", chat(image_part(b"one")), (422, "damaged-media")),
     ],
 )
 def test_a_request_that_cannot_be_annotated_whole_is_refused(
@@ -131,7 +121,7 @@ def test_two_members_of_one_name_are_refused_by_name(client: httpx.Client) -> No
 
 
 def test_a_path_counts_more_than_members(client: httpx.Client) -> None:
-    body = {"text": "a", "image_data": "YWJj", **chat(image(b"one"))}
+    body = {"text": "a", "image_data": "YWJj", **chat(image_part(b"one"))}
     native = client.post("/annotate?engine=sglang&path=/generate", json=body).json()
     assert native["request"]["messages"] == body["messages"]
     assert len(native["request"]["mm_hashes"]) == 1

@@ -1,6 +1,5 @@
 """Plans of a model whose own processor is asked, by a real server with a real helper process."""
 
-import base64
 import io
 import wave
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.http.app import create_app
 from mmhash_service.settings import ModelSource, Settings
 from tests.support import in_process, processed_models
+from tests.support.images import data_url, encode, image_part
 from tests.support.processed_models import HANGING, HUNGRY, KILLED
 from tests.support.service import count
 
@@ -36,12 +36,8 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
 
 
 def chat(model: str, *sizes: tuple[int, int]) -> dict[str, Any]:
-    content: list[dict[str, Any]] = [{"type": "text", "text": "Compare these."}]
-    for size in sizes:
-        buffer = io.BytesIO()
-        Image.new("RGB", size).save(buffer, "PNG")
-        url = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
-        content.append({"type": "image_url", "image_url": {"url": url}})
+    images = [image_part(encode(Image.new("RGB", size))) for size in sizes]
+    content = [{"type": "text", "text": "Compare these."}, *images]
     return {"model": model, "messages": [{"role": "user", "content": content}]}
 
 
@@ -53,7 +49,7 @@ def clip(samples: int, rate: int = 16_000) -> dict[str, Any]:
     with wave.open(buffer, "wb") as file:
         file.setparams((1, 2, rate, samples, "NONE", ""))
         file.writeframes(bytes(2 * samples))
-    url = "data:audio/wav;base64," + base64.b64encode(buffer.getvalue()).decode()
+    url = data_url(buffer.getvalue(), "audio/wav")
     content = [{"type": "audio_url", "audio_url": {"url": url}}, {"type": "text", "text": "?"}]
     return {"messages": [{"role": "user", "content": content}]}
 

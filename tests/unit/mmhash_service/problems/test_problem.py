@@ -1,6 +1,5 @@
 """Wrong requests to each endpoint: the answer has the value that was sent, and what is expected."""
 
-import base64
 import io
 import json
 from collections.abc import Iterator, Mapping
@@ -18,6 +17,7 @@ from mmhash_service.http.app import create_app
 from mmhash_service.http.gateway import create_gateway
 from mmhash_service.settings import Settings
 from tests.live import models
+from tests.support.images import data_url, encode
 from tests.support.in_process import running
 
 KEY = "0f" * 32
@@ -30,9 +30,7 @@ MAX_BODY = 1 << 20
 
 
 def image(size: int = 2) -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (size, size)).save(file, "PNG")
-    return file.getvalue()
+    return encode(Image.new("RGB", (size, size)))
 
 
 def chat(*urls: str, **members: Any) -> dict[str, Any]:
@@ -61,8 +59,7 @@ def npy(dtype: str) -> bytes:
     return file.getvalue()
 
 
-PNG = "data:image/png;base64," + base64.b64encode(image()).decode()
-NO_IMAGE = "data:image/png;base64," + base64.b64encode(b"no image").decode()
+PNG, NO_IMAGE = data_url(image()), data_url(b"no image")
 BAD_BASE64 = "data:image/png;base64,a*b="
 FTP, HTTPS = "ftp://user:password@a.org/a", "https://a.org/a"
 SECOND = "/messages/0/content/2/image_url/url"
