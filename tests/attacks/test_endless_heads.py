@@ -65,7 +65,7 @@ def test_too_many_headers_in_one_piece_are_refused(server: Any, count: int) -> N
     assert b'"mmhash"' not in answer
 
 
-def test_a_trailer_is_no_header(server: Any) -> None:
+def test_a_header_in_a_trailer_is_ignored(server: Any) -> None:
     answer = server.send_raw(
         b"POST /hash HTTP/1.1\r\nConnection: close\r\nContent-Type: application/octet-stream\r\n"
         b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX-Mmhash-Tenant: acme\r\n\r\n"

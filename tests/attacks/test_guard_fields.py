@@ -123,7 +123,7 @@ PEERS = [name for name, kind in KINDS.items() if kind in {"peer", "peers"}]
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_no_peer_goes_through(name: str) -> None:
+def test_no_field_that_names_a_peer_passes(name: str) -> None:
     objects = (
         [{FORGED: {"peer_host": "10.0.0.9", "peer_port": 1}}] if KINDS[name] == "peers" else []
     )

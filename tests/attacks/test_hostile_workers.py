@@ -99,7 +99,7 @@ def test_a_malformed_batch_is_refused_whole(payload: bytes) -> None:
     ],
     ids=["groups", "empty groups", "no blocks", "windows"],
 )
-def test_one_worker_does_not_use_up_the_groups_of_all(
+def test_one_worker_cannot_use_up_the_groups_of_the_others(
     index: Index, change: Callable[[int], list[Any]]
 ) -> None:
     for number in range(1, 4 * MAX_GROUPS):
@@ -127,7 +127,7 @@ def test_the_groups_of_workers_that_are_gone_are_free_again(index: Index) -> Non
     assert index.match([1])[HONEST].tokens == 16
 
 
-def test_a_batch_of_clears_is_one(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_of_clears_costs_one_clear(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes a walk through all groups, and a batch may have 65 536 of them."""
     cleared: list[int] = []
     clear = BlockTable.clear

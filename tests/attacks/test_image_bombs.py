@@ -189,7 +189,7 @@ def test_a_heavy_image_ends_in_time(default: Any, name: str) -> None:
     assert answer.status_code == 200 or name_of(answer) in REFUSALS | {"too-slow"}
 
 
-def test_others_are_answered_meanwhile(default: Any) -> None:
+def test_other_requests_are_answered_meanwhile(default: Any) -> None:
     """Small, honest requests during four bombs that use all of their CPU time."""
     # All different, because the service decodes equal images once.
     bombs = [jpeg_of_scans((4000, 1000 + 8 * number), 3000) for number in range(4)]

@@ -48,7 +48,7 @@ def blocks(length: int) -> bytes:
 @pytest.mark.parametrize(
     ("path", "body"), [(PLAN, chat("a b " * 50_000)), ("/blocks", blocks(140_000))]
 )
-def test_others_are_answered_meanwhile(planning: Any, path: str, body: bytes) -> None:
+def test_other_requests_are_answered_meanwhile(planning: Any, path: str, body: bytes) -> None:
     count = 2 * cpu_count() + 2
     url = planning.client.base_url
 

@@ -60,7 +60,7 @@ def test_pixels_that_unpack_to_more_than_the_head_says_are_not_unpacked(server: 
     assert server.memory() - before < 64 * MIB
 
 
-def test_a_claim_of_a_billion_frames_is_none(server: Any) -> None:
+def test_a_claim_of_a_billion_frames_is_refused(server: Any) -> None:
     claim = chunk(b"acTL", struct.pack(">II", 2**31 - 1, 0))
     answer = server.hash(png_of(PIXELS, claim), "image/png", of="pixels")
     assert refusal_of(answer) == "damaged-media"

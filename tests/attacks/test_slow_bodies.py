@@ -32,7 +32,9 @@ def test_a_body_that_does_not_come_is_refused(impatient: Any, kind: bytes) -> No
         HEAD % (b"text/plain", b"Content-Length: 99999999"),
     ],
 )
-def test_a_body_behind_its_answer_is_not_waited_for(impatient: Any, request_: bytes) -> None:
+def test_the_server_does_not_wait_for_a_body_after_its_answer(
+    impatient: Any, request_: bytes
+) -> None:
     with impatient.connect() as connection:
         connection.sendall(request_)
         assert connection.recv(65536).startswith(b"HTTP/1.1 ")

@@ -146,7 +146,7 @@ def test_a_torn_chunk_is_refused(server: Any, chunk: bytes) -> None:
 @pytest.mark.parametrize(
     "refused", [b"X-Mmhash-Tenant: nobody\r\n", b"Content-Encoding: gzip\r\n", b""]
 )
-def test_a_client_that_was_answered_before_its_body_begins_no_request_as_a_body(
+def test_a_request_after_an_early_refusal_is_never_read_as_its_body(
     server: Any, refused: bytes
 ) -> None:
     # A proxy that gets an answer instead of 100 does not send the body, and would send the next

@@ -89,7 +89,7 @@ def test_the_request_may_arrive_in_any_pieces(server: Any, version: bytes) -> No
         assert keys_of(answers_in(answer)) == [KEY]
 
 
-def test_each_of_a_pipeline_has_its_own_key(server: Any) -> None:
+def test_each_request_of_a_pipeline_has_its_own_key(server: Any) -> None:
     bodies = [HIDDEN[:at] for at in range(20)]
     requests = [
         LINE
@@ -104,7 +104,7 @@ def test_each_of_a_pipeline_has_its_own_key(server: Any) -> None:
     assert len(answers) == len(bodies) + 1
 
 
-def test_no_other_protocol_begins_behind_the_body(server: Any) -> None:
+def test_no_other_protocol_starts_after_the_body(server: Any) -> None:
     preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
     request = LINE + UPGRADES["curl --http2"] + TYPE + FRAMED["a length"]
     statuses = [status for status, _ in answers_in(server.send_raw(request + preface))]
@@ -121,7 +121,7 @@ def test_headers_of_a_trailer_upgrade_nothing(server: Any) -> None:
 
 @pytest.mark.parametrize("target", [b"test:80", b"/hash", b"http://test/hash"])
 @pytest.mark.parametrize("more", [b"", *UPGRADES.values()])
-def test_connect_is_refused_and_nothing_behind_it_is_answered(
+def test_connect_is_refused_and_nothing_after_it_is_answered(
     server: Any, target: bytes, more: bytes
 ) -> None:
     request = b"CONNECT " + target + b" HTTP/1.1\r\n" + TYPE + more + FRAMED["a length"]

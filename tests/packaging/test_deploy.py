@@ -73,7 +73,7 @@ def sidecar(path: Path) -> tuple[Document, Document, Document]:
 
 
 @pytest.mark.parametrize("path", KUBERNETES, ids=lambda path: path.name)
-def test_kubernetes_takes_it(path: Path) -> None:
+def test_each_file_is_valid_by_the_schemas_of_kubernetes(path: Path) -> None:
     newest = kubernetes_validate.latest_version()
     for document in documents(path):
         if document["kind"] in CUSTOM:
@@ -115,7 +115,7 @@ def test_the_pool_of_the_picker_names_its_services() -> None:
     assert all(Settings.parse_assignment(one) for one in sets if not one.startswith("gateway."))
 
 
-def test_compose_takes_it() -> None:
+def test_compose_files_are_valid_by_their_schema() -> None:
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
     done = subprocess.run(
         [*command, *map(str, COMPOSE)], capture_output=True, text=True, check=False
@@ -196,7 +196,7 @@ def test_a_sidecars_probes_find_the_server_that_its_environment_starts(
             subprocess.run([sys.executable, "-m", "mmhash", *arguments], check=True)
 
 
-def test_the_last_calls_have_their_time() -> None:
+def test_a_pod_stops_after_the_grace_period() -> None:
     services = documents(DEPLOY / "compose.yaml")[0]["services"]
     assert float(services["mmhash"]["stop_grace_period"].removesuffix("s")) > GRACE_S
     for pod in PODS.values():

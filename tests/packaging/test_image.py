@@ -123,7 +123,7 @@ def container(root: str, config: dict[str, Any]) -> Container:
     return Container(root, config)
 
 
-def test_it_runs_as_its_own_user_without_a_capability(
+def test_the_service_runs_as_its_own_user_without_a_capability(
     container: Container, config: dict[str, Any]
 ) -> None:
     with container.running() as running:
@@ -137,7 +137,7 @@ def test_it_runs_as_its_own_user_without_a_capability(
         assert status["NSpid"].split() == [str(running.pid), "1"]
 
 
-def test_it_is_ready_on_a_root_that_nobody_can_write_to(container: Container, root: str) -> None:
+def test_the_service_is_ready_on_a_read_only_root(container: Container, root: str) -> None:
     with pytest.raises(OSError, match="Read-only file system"):
         Path(root, "written").touch()
     with container.running(), httpx.Client(base_url=URL, timeout=60) as client:
@@ -145,7 +145,7 @@ def test_it_is_ready_on_a_root_that_nobody_can_write_to(container: Container, ro
         assert client.get("/ready").json() == {"status": "ok"}
 
 
-def test_its_health_check_says_how_it_is(container: Container) -> None:
+def test_the_health_check_tells_healthy_from_unhealthy(container: Container) -> None:
     assert not container.is_healthy()
     with container.running():
         assert container.is_healthy()

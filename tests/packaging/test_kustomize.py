@@ -46,7 +46,7 @@ def test_every_file_that_a_configuration_names_exists_and_every_file_is_named() 
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: path.name)
-def test_kubernetes_takes_what_an_overlay_renders(overlay: Path) -> None:
+def test_each_overlay_renders_valid_resources(overlay: Path) -> None:
     resources = rendered(overlay)
     assert resources
     for (kind, _), document in resources.items():

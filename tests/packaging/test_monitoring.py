@@ -45,7 +45,7 @@ def test_every_metric_that_is_asked_for_exists() -> None:
 
 @pytest.mark.skipif(not TOOL, reason="needs promtool, of Prometheus")
 @pytest.mark.parametrize("check", ["rules", "config"])
-def test_prometheus_takes_it(check: str) -> None:
+def test_promtool_accepts_the_rules_and_the_configuration(check: str) -> None:
     path = RULES if check == "rules" else DEPLOY / "prometheus" / "prometheus.yml"
     done = subprocess.run(
         [TOOL, "check", check, str(path)], capture_output=True, text=True, check=False

@@ -63,7 +63,7 @@ def core(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("extras", install_lines())
-def test_the_line_installs_what_it_says(wheel: Path, tmp_path: Path, extras: str) -> None:
+def test_each_install_line_of_the_docs_works(wheel: Path, tmp_path: Path, extras: str) -> None:
     links = ("--find-links", str(wheel.parent), "--only-binary", "mmhash-keys")
     binaries = try_wheel.install(f"mmhash-keys[{extras}]", tmp_path / "venv", links)
     program = "".join(f"import {IMPORTS[extra]}\n" for extra in extras.split(","))

@@ -55,7 +55,7 @@ def test_blake3_is_the_package(length: int, offset: int) -> None:
 
 @given(length=lengths, cuts=st.lists(st.floats(0, 1), max_size=12), algorithm=algorithms)
 @settings(max_examples=2 * settings().max_examples)
-def test_chunking_does_not_count(length: int, cuts: list[float], algorithm: str) -> None:
+def test_chunking_does_not_change_a_digest(length: int, cuts: list[float], algorithm: str) -> None:
     data = NOISE[:length]
     bounds = [0, *sorted(int(cut * length) for cut in cuts), length]
     hasher = Hasher(algorithm)
@@ -65,7 +65,7 @@ def test_chunking_does_not_count(length: int, cuts: list[float], algorithm: str)
 
 
 @given(length=st.integers(1, 3 * XXH3_LEAF), at=st.integers(0), algorithm=algorithms)
-def test_every_byte_counts(length: int, at: int, algorithm: str) -> None:
+def test_every_byte_changes_a_digest(length: int, at: int, algorithm: str) -> None:
     data = NOISE[:length].copy()
     before = mmhash.digest(data, algorithm=algorithm)
     data[at % length] ^= 1
@@ -83,7 +83,7 @@ def strided(draw: st.DrawFn) -> np.ndarray[Any, Any]:
 
 @given(values=strided(), algorithm=algorithms)
 @settings(max_examples=3 * settings().max_examples)
-def test_strides_do_not_count(values: np.ndarray[Any, Any], algorithm: str) -> None:
+def test_strides_do_not_change_a_key(values: np.ndarray[Any, Any], algorithm: str) -> None:
     contiguous = np.array(values, order="C", copy=True)
     assert mmhash.digest(values, algorithm=algorithm) == mmhash.digest(
         contiguous.tobytes(), algorithm=algorithm
@@ -106,7 +106,7 @@ class Exporter:
 
 @given(values=arrays())
 @settings(max_examples=2 * settings().max_examples)
-def test_the_container_does_not_count(values: np.ndarray[Any, Any]) -> None:
+def test_the_container_does_not_change_a_key(values: np.ndarray[Any, Any]) -> None:
     tensor = torch.from_numpy(values.copy())
     big_endian = values.astype(values.dtype.newbyteorder(">"))
     expected = mmhash.key(values)
@@ -152,7 +152,7 @@ def test_layouts_of_numpy_and_torch_are_one(
 
 @given(values=arrays(), other=arrays())
 @settings(max_examples=3 * settings().max_examples)
-def test_what_differs_has_another_key(
+def test_different_arrays_have_different_keys(
     values: np.ndarray[Any, Any], other: np.ndarray[Any, Any]
 ) -> None:
     same = (values.dtype, values.shape, values.tobytes()) == (
@@ -162,7 +162,7 @@ def test_what_differs_has_another_key(
 
 
 @given(values=arrays())
-def test_dtype_shape_kind_and_lists_count(values: np.ndarray[Any, Any]) -> None:
+def test_dtype_shape_kind_and_nesting_change_a_key(values: np.ndarray[Any, Any]) -> None:
     unsigned = values.reshape(-1).view(np.uint8)
     assert mmhash.key(unsigned) != mmhash.key(unsigned.view(np.int8))
     spellings = [values, values[None], values[..., None][None], [values], [[values]],
@@ -174,7 +174,7 @@ def test_dtype_shape_kind_and_lists_count(values: np.ndarray[Any, Any]) -> None:
     values=st.lists(arrays(), min_size=1, max_size=4),
     bounds=st.lists(st.integers(0, 4), min_size=1, max_size=3),
 )
-def test_where_a_list_is_cut_counts(values: list[Any], bounds: list[int]) -> None:
+def test_the_nesting_of_a_list_changes_its_key(values: list[Any], bounds: list[int]) -> None:
     cuts = sorted({0, len(values), *(min(bound, len(values)) for bound in bounds)})
     nested = [values[start:stop] for start, stop in pairwise(cuts)]
     assert mmhash.key(nested) != mmhash.key(values)

@@ -30,7 +30,7 @@ def test_annotate(connect: Any, url: str) -> None:
     assert request == asked
 
 
-def test_any_text_comes_back_as_it_was(connect: Any, url: str) -> None:
+def test_any_text_survives_a_round_trip(connect: Any, url: str) -> None:
     for text in ("", "ü€𝄞", '\0\n"\\'):
         asked = {"model": text, "messages": [{"role": "user", "content": text}], text: [1.5, None]}
         with connect(url) as client:

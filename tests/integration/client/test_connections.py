@@ -36,7 +36,7 @@ def test_a_unix_socket_is_asked_with_the_key_and_without_a_proxy(
             assert client.hash(b"abc")[0].key == mmhash.key(b"abc")
 
 
-def test_without_a_good_key_it_is_refused(connect: Any, socket_path: Path) -> None:
+def test_a_client_without_a_good_key_is_refused(connect: Any, socket_path: Path) -> None:
     for key in (None, "another"):
         with (
             connect(uds=socket_path, api_key=key) as client,

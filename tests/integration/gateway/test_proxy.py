@@ -176,7 +176,7 @@ def test_a_disconnect_reaches_the_worker(gateway: Service, fleet: list[EnginePro
         ("/generate", ["text/plain"]),  # the plan reads it as JSON
     ],
 )
-def test_what_an_engine_reads_as_json_has_the_limit_of_json(
+def test_a_body_that_engines_read_as_json_has_the_limit_of_json(
     client: httpx.Client, path: str, types: list[str]
 ) -> None:
     answer = client.post(path, content=LONG, headers=[("content-type", one) for one in types])

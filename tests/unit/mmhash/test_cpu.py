@@ -29,7 +29,7 @@ def test_threads_is_a_number_from_one(threads: int) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
-def test_hasher_has_the_habits_of_hashlib(algorithm: str) -> None:
+def test_hasher_behaves_like_hashlib(algorithm: str) -> None:
     hasher = Hasher(algorithm)
     assert hasher.name == algorithm
     assert hasher.digest_size == len(hasher.digest())

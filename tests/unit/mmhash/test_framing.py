@@ -14,7 +14,7 @@ def test_fields_cannot_be_confused() -> None:
         assert b"".join(map(field, left)) != b"".join(map(field, right))
 
 
-def test_every_field_counts() -> None:
+def test_every_field_changes_the_frame() -> None:
     frames = [
         frame("tensor", "uint8", (1, 2), CONTENT),
         frame("bytes", "uint8", (1, 2), CONTENT),

@@ -28,7 +28,7 @@ def test_every_mode_has_a_key(mode: str) -> None:
     assert mmhash.key(image(mode)) == mmhash.key(image(mode).copy())
 
 
-def test_mode_and_size_count() -> None:
+def test_mode_and_size_change_a_key() -> None:
     keys = mmhash.keys(
         [image("RGB", (3, 4)), image("RGB", (4, 3)), image("RGB", (12, 1)), image("L", (6, 6)),
          image("L", (36, 1)), image("HSV", (3, 4)), np.asarray(image()), PIXELS]
@@ -44,13 +44,13 @@ def test_palette_twins_differ() -> None:
     assert mmhash.key(one) != mmhash.key(other)
 
 
-def test_unused_colors_of_a_format_do_not_count() -> None:
+def test_unused_colors_of_a_format_do_not_change_a_key() -> None:
     picture = image("P", (6, 6))
     picture.putpalette(bytes(range(108)))
     assert mmhash.key(encoded([picture], "PNG")) == mmhash.key(encoded([picture], "GIF"))
 
 
-def test_transparency_counts() -> None:
+def test_transparency_changes_a_key() -> None:
     pictures = [image("P", (6, 6)) for _ in range(5)]
     for picture, transparency in zip(pictures, [None, 0, 1, b"\0", (0, 0, 0)], strict=True):
         if transparency is not None:
@@ -64,7 +64,7 @@ def test_a_lossless_file_has_the_key_of_its_pixels(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP", "TIFF"])
-def test_every_frame_counts(kind: str) -> None:
+def test_every_frame_changes_a_key(kind: str) -> None:
     frames = [Image.new("RGB", (8, 8), color) for color in ("red", "lime", "blue")]
     options = {"lossless": True} if kind == "WEBP" else {}
     whole, cut = encoded(frames, kind, **options), encoded(frames[:2], kind, **options)

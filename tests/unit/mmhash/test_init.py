@@ -46,7 +46,7 @@ ROOT = Path(mmhash.__file__).parents[1]
 MODULES = {path.stem for path in Path(mmhash.__file__).parent.iterdir()}
 
 
-def test_all_the_types_and_completion_list_the_same_names() -> None:
+def test_dunder_all_the_stubs_and_completion_list_the_same_names() -> None:
     source = ast.parse(Path(mmhash.__file__).read_text())
     checked = next(node for node in source.body if isinstance(node, ast.If))
     imports = [node for node in checked.body if isinstance(node, ast.ImportFrom)]

@@ -40,7 +40,7 @@ def test_items_of_one_length_have_a_range_of_bounds(options: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("dim", [1, -1])
-def test_another_dim(dim: int) -> None:
+def test_a_bundle_is_split_along_another_dimension(dim: int) -> None:
     parts = mmhash.split(ROWS, counts=[1, 2], dim=dim)
     assert mmhash.keys(parts) == mmhash.keys([ROWS[:, :1].copy(), ROWS[:, 1:].copy()])
 

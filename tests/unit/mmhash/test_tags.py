@@ -58,7 +58,7 @@ def test_the_vectors(
     expires=st.integers(0, 2**64 - 1),
     secret=st.binary(min_size=32, max_size=32),
 )
-def test_any_tag_is_what_the_spec_says_and_is_good(
+def test_any_tag_follows_the_spec_and_verifies(
     key: bytes, engine: str, tenant: str | None, expires: int, secret: bytes
 ) -> None:
     digest = Digest("blake3", key)
@@ -85,7 +85,7 @@ def test_a_tag_holds_until_it_expires_by_the_clock() -> None:
         verify_tag(late, KEY, engine="vllm", secrets=[NEW])
 
 
-def test_in_its_last_second_a_tag_is_good_and_then_no_more() -> None:
+def test_a_tag_is_good_until_the_end_of_its_last_second() -> None:
     verify_tag(TAG, KEY, **GOOD)
     with pytest.raises(TagError, match=f"expired, at {EXPIRES} "):
         verify_tag(TAG, KEY, **GOOD | {"now": float(EXPIRES)})
@@ -169,7 +169,7 @@ def test_a_tag_with_any_bit_turned_is_refused() -> None:
     ],
     ids=lambda spelling: f"{len(spelling)} characters",
 )
-def test_a_tag_has_one_spelling(spelling: str) -> None:
+def test_only_one_spelling_of_a_tag_is_accepted(spelling: str) -> None:
     with pytest.raises(TagError, match="80 characters"):
         tags.open_tag(spelling, **GOOD)
 
@@ -198,7 +198,7 @@ def test_another_version_is_named() -> None:
         ({"key": Digest("xxh3", bytes(16))}, InputValueError, "32 bytes"),
     ],
 )
-def test_what_cannot_be_signed_is_refused_by_name(
+def test_wrong_arguments_are_refused_by_name(
     change: dict[str, Any], error: type[InputError], why: str
 ) -> None:
     good = {"key": KEY, "engine": "vllm", "tenant": None, "expires": EXPIRES, "secrets": [OLD]}

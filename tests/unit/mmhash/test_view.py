@@ -76,7 +76,7 @@ def test_every_dtype_of_the_spec(dtype: str) -> None:
         assert same(values, held[0])
 
 
-def test_what_autograd_adds_is_not_content() -> None:
+def test_autograd_does_not_change_a_key() -> None:
     values = torch.arange(6.0)
     with torch.inference_mode():
         inference = torch.arange(6.0)

@@ -183,7 +183,9 @@ def test_a_secret_file_that_is_empty_opens_no_service(
         Settings()
 
 
-def test_a_secret_file_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_file_must_be_a_regular_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path / "none", tmp_path / "fifo", tmp_path, Path("/dev/zero")):
         monkeypatch.setenv("MMHASH_TENANTS_FILE", str(path))

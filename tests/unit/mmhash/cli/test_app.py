@@ -72,7 +72,7 @@ def test_interrupt_ends_without_a_trace(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(60)  # a line that is kept back is waited for
-def test_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
+def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"foo")
     with start("key", str(file), "-") as process:
@@ -101,7 +101,7 @@ def test_errors_of_ours_are_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_list_has_each_command_as_it_is(name: str) -> None:
+def test_the_list_of_commands_has_their_own_help(name: str) -> None:
     command = load_command(name)
     assert command.name == name
     assert COMMANDS[name].help == (command.help or "").partition("\n")[0]

@@ -147,7 +147,7 @@ def test_a_damaged_part_is_written_again(folder: Path, out: Path, damage: bytes 
     assert part.read_bytes() == content
 
 
-def test_what_cannot_begin_says_why(folder: Path, out: Path) -> None:
+def test_a_run_that_cannot_start_says_why(folder: Path, out: Path) -> None:
     no_list, nowhere = out.with_name("list"), out.with_name("none") / "keys"
     no_list.write_bytes(b"a\0b")
     for arguments, why in (
@@ -229,7 +229,7 @@ def test_two_runs_at_once_are_refused(many: Path, out: Path) -> None:
         process.kill()
 
 
-def test_the_bar_counts_items_and_bytes_for_who_waits(folder: Path, out: Path) -> None:
+def test_a_terminal_shows_a_bar_of_items_and_bytes(folder: Path, out: Path) -> None:
     read_end, write_end = pty.openpty()
     with subprocess.Popen(
         command(folder, "--out", out),

@@ -55,7 +55,7 @@ def test_every_range_can_be_explained(picture: Path) -> None:
      (["explain", "--engine", "sglang", "-"], "give a file"),
      (["explain", "--engine", "sglang", "/nowhere"], "No such file")],
 )  # fmt: skip
-def test_what_is_not_known(arguments: list[str], words: str) -> None:
+def test_wrong_arguments_are_errors(arguments: list[str], words: str) -> None:
     done = RUN.invoke(app, arguments)
     assert words in str(done.exception)
 

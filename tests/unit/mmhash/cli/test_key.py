@@ -139,7 +139,7 @@ def _npy(header: str, body: bytes = b"") -> bytes:
         _npy("{'descr': '<M8[s]', 'fortran_order': False, 'shape': (1,)}", b"12345678"),
     ],
 )
-def test_npy_that_is_none_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_malformed_npy_is_refused(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "array.npy"
     file.write_bytes(content)
     refusal(file)
@@ -191,7 +191,7 @@ def _tensor(dtype: str, shape: list[int], start: int, end: int) -> dict[str, Any
         (_safetensors({"a": _tensor("F4", [2, 3], 0, 3)}, b"123"), "an odd row of F4"),
     ],
 )
-def test_safetensors_that_is_none_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
+def test_a_malformed_safetensors_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
     file = tmp_path / "model.safetensors"
     file.write_bytes(content)
     assert reason in refusal(file)
@@ -237,7 +237,9 @@ def test_pixels(tmp_path: Path) -> None:
 SHORT_PNG = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4s1sI", 1, b"IHDR", b"\0", crc32(b"IHDR\0"))
 
 
-def test_what_is_no_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_no_image_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "image.png"
     file.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
     assert "not an image of JPEG" in refusal(file, "--of", "pixels")

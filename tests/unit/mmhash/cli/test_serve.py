@@ -38,7 +38,7 @@ def test_options_go_before_the_environment(
     ]
 
 
-def test_of_several_values_of_a_setting_the_last_counts(served: list[Settings]) -> None:
+def test_the_last_value_of_a_setting_counts(served: list[Settings]) -> None:
     """As with --port, so that a script can append a caller's options to its own."""
     values = ('url_hosts=["a"]', "grace_s=1", 'url_hosts=["b"]')
     options = [word for value in values for word in ("--set", value)]
@@ -63,7 +63,7 @@ def test_a_picker_that_envoy_could_not_use_does_not_start(options: list[str], pr
     assert problem in str(done.exception)
 
 
-def test_what_is_missing_or_wrong_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_or_a_wrong_setting_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MMHASH_PORT", "secret")
     code = "import sys; sys.argv[1:] = ['serve']\n{}\nfrom mmhash.cli import main; main()"
     missing, wrong = (
@@ -195,6 +195,6 @@ def test_a_file_that_is_no_toml_is_named(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("name", ["", "none.toml"])
-def test_the_file_is_named_if_it_is_none(tmp_path: Path, name: str) -> None:
+def test_a_missing_settings_file_is_named(tmp_path: Path, name: str) -> None:
     done = CliRunner().invoke(app, ["serve", "--check", "--config", str(tmp_path / name)])
     assert str(done.exception) == f"--config {tmp_path / name}: not a file"

@@ -35,7 +35,7 @@ def test_by_its_name(then: str) -> None:
     assert mmhash.compile.backend.manager.last_report().matches("merge_digests") == 1
 
 
-def test_what_inductor_keeps_is_of_the_rewritten_graph(then: str) -> None:
+def test_inductor_caches_the_rewritten_graph(then: str) -> None:
     """Another configuration of a pass never gets what was compiled for the first."""
     for by in (3, 4, 3):
         torch.compiler.reset()

@@ -80,7 +80,7 @@ def test_other_digests_are_left_alone(model: Model) -> None:
     assert run(model) == (0, 0)
 
 
-def test_a_write_between_parts_them() -> None:
+def test_a_write_between_two_digests_keeps_them_apart() -> None:
     def model(x: Tensor) -> tuple[Tensor, ...]:
         before = [ops.digest(x[0]), ops.digest(x[1])]
         x.add_(1)

@@ -81,7 +81,7 @@ def test_a_damaged_file_is_compiled_again(cache: Path, counted: list[str], damag
     assert len(counted) == 4
 
 
-def test_other_sources_options_and_cards_are_other_files(
+def test_each_source_option_and_card_has_its_own_file(
     cache: Path, counted: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiler.load_kernels("blake3.cu", 90)

@@ -34,7 +34,7 @@ def test_long_values(value: Any) -> None:
     assert cbor.dumps(value) == canonical(value)
 
 
-def test_encoded_is_taken_as_it_is() -> None:
+def test_an_encoded_value_is_inserted_unchanged() -> None:
     inner = cbor.Encoded(cbor.dumps([1, 2]))
     assert cbor.dumps((b"a", inner, None)) == canonical((b"a", [1, 2], None))
 

@@ -59,7 +59,7 @@ def test_mm_hash_of_one_content() -> None:
         (Image.new("RGB", (0, 3)), "without pixels"),
     ],
 )
-def test_what_mm_hash_refuses(decoded: object, words: str) -> None:
+def test_mm_hash_refuses_other_values(decoded: object, words: str) -> None:
     with pytest.raises(InputError, match=words):
         dynamo.mm_hash(decoded)
 
@@ -87,7 +87,7 @@ def test_image_uuid_byte_by_byte() -> None:
         (b"abc", InputTypeError, "not bytes"),
     ],
 )
-def test_what_image_uuid_refuses(image: object, error: type[Exception], words: str) -> None:
+def test_image_uuid_refuses_other_images(image: object, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         dynamo.image_uuid(image)
 

@@ -11,7 +11,7 @@ IDS = list(range(40))
 SPAN = Span(3, 20, KEY)
 
 
-def test_each_engine_takes_it() -> None:
+def test_each_engine_takes_a_common_span() -> None:
     own = vllm.Span(vllm.uuid(KEY), 3, 17)
     assert vllm.block_keys(IDS, 16, items=[SPAN]) == vllm.block_keys(IDS, 16, items=[own])
     assert sglang.pad_input_ids(IDS, [SPAN]) == sglang.pad_input_ids(IDS, [(3, 20, KEY)])

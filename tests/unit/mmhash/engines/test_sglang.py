@@ -24,7 +24,7 @@ hashes = st.integers(0, 2**64 - 1)
 @pytest.mark.parametrize(
     "x", [None, "abc", [], [NOISE], [[torch.zeros(1)]], [torch.zeros(1), NOISE], ()]
 )
-def test_what_the_engine_cannot_hash(x: Any) -> None:
+def test_a_feature_that_the_engine_cannot_hash_is_refused(x: Any) -> None:
     with pytest.raises(InputTypeError):
         sglang.hash_feature(x)
 
@@ -42,7 +42,7 @@ def test_a_gpu_tensor_has_the_kernels_value() -> None:
 
 
 @given(hash_=hashes, length=st.integers(0, 50))
-def test_padding_goes_round(hash_: int, length: int) -> None:
+def test_padding_cycles_through_the_values(hash_: int, length: int) -> None:
     pads = sglang.pad_values(hash_)
     assert len(set(pads)) == 4
     assert all(1_000_000 <= pad < 2**62 + 1_000_000 for pad in pads)
@@ -51,7 +51,7 @@ def test_padding_goes_round(hash_: int, length: int) -> None:
     assert sglang.padding(hash_, length, version="0.5.22") == [narrow] * length
 
 
-def test_each_span_begins_anew() -> None:
+def test_the_padding_of_each_span_starts_with_its_first_value() -> None:
     ids = list(range(20))
     padded = sglang.pad_input_ids(ids, [(12, 18, 5), (1, 4, 5), (4, 4, 6)])
     pads = sglang.pad_values(5)
@@ -75,7 +75,7 @@ def test_bad_hashes(bad: Any) -> None:
         sglang.pad_values(bad)
 
 
-def test_what_came_later() -> None:
+def test_arguments_of_a_later_release_are_refused() -> None:
     with pytest.raises(InputValueError, match=r"0\.5\.13"):
         sglang.parse_mm_hash("ab", version="0.5.12")
     with pytest.raises(InputValueError, match=r"0\.5\.23"):
@@ -142,7 +142,7 @@ def test_bad_pages(tokens: Any, options: dict[str, Any], words: str) -> None:
 @pytest.mark.parametrize(
     "tokens", [["a"], [1.5], [None], [(1, 2), (3,)], np.zeros((1, 1, 1), int), np.zeros(3)]
 )
-def test_what_are_no_tokens(tokens: Any) -> None:
+def test_token_ids_of_other_types_are_refused(tokens: Any) -> None:
     with pytest.raises(InputTypeError, match="whole numbers"):
         sglang.page_keys(tokens, 4)
 
@@ -318,7 +318,7 @@ def test_a_release_splits_the_patches_that_it_knows(counts: Any) -> None:
     assert patches("0.5.13") == [3, 3]
 
 
-def test_a_flat_grid_is_none_since_0_5_15() -> None:
+def test_a_flat_grid_is_ignored_since_0_5_15() -> None:
     data = {"image_grid_thw": np.array([1, 1])}
     item = sglang.BundleItem("IMAGE", [(0, 9), (12, 26)], NOISE[:2], None, data)
     assert len(sglang.split_bundle(item, version="0.5.15")) == 2

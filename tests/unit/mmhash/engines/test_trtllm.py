@@ -25,7 +25,7 @@ def test_a_container_is_not_content() -> None:
     assert mm_hash(np.str_("a")) == mm_hash("a")
 
 
-def test_what_differs_hashes_differently() -> None:
+def test_different_values_have_different_hashes() -> None:
     items = [
         ROWS, ROWS.T, ROWS.reshape(-1), ROWS.view(np.int32), ROWS.astype(">f4"), RGB,
         RGB.convert("L"), RGB.convert("RGBA"), RGB.resize((4, 1)), True, 1, 1.0, "1", b"1", [1],
@@ -34,7 +34,7 @@ def test_what_differs_hashes_differently() -> None:
     assert len({mm_hash(item) for item in items}) == len(items)
 
 
-def test_mm_hashes_goes_item_by_item() -> None:
+def test_mm_hashes_hashes_each_item() -> None:
     assert mm_hashes([RGB, ROWS], uuids=["a", None]) == [mm_hash(RGB, uuid="a"), mm_hash(ROWS)]
     assert mm_hashes([RGB]) == [mm_hash(RGB)]
     assert mm_hashes([], uuids=[]) == []
@@ -71,7 +71,9 @@ def test_bad_lists(items: Any, uuids: Any, error: type[Exception], words: str) -
         (Image.new("La", (1, 1)), InputValueError, "La image"),
     ],
 )
-def test_what_the_engine_refuses(item: object, error: type[Exception], words: str) -> None:
+def test_a_value_that_the_engine_refuses_is_refused(
+    item: object, error: type[Exception], words: str
+) -> None:
     with pytest.raises(error, match=words):
         mm_hash(item)
 

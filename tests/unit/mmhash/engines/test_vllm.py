@@ -50,7 +50,7 @@ def test_framing_tells_apart_what_older_releases_confuse() -> None:
 
 @pytest.mark.parametrize("version", RELEASES)
 @given(data=st.binary(max_size=64))
-def test_strides_do_not_count(version: str, data: bytes) -> None:
+def test_strides_do_not_change_a_hash(version: str, data: bytes) -> None:
     values = np.frombuffer(data + b"pad!", np.uint8)
     spread = np.repeat(values, 3)[::3]
     assert not spread.flags.c_contiguous or spread.size == 1
@@ -79,12 +79,12 @@ def test_an_int_that_64_bits_do_not_hold(number: int) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
-def test_values_of_other_types(value: Any, message: str) -> None:
+def test_a_value_of_an_unknown_type_is_refused(value: Any, message: str) -> None:
     with pytest.raises(InputTypeError, match=message):
         named(value)
 
 
-def test_other_values() -> None:
+def test_a_value_that_cannot_be_encoded_is_refused() -> None:
     endless: list[Any] = []
     endless.append(endless)
     for version in (UNFRAMED, FRAMED):
@@ -287,7 +287,7 @@ def test_until_0_26_a_request_without_uuids_is_hashed_by_what_was_decoded() -> N
     assert given == [hashed]
 
 
-def test_wrong_requests() -> None:
+def test_wrong_arguments_of_identifiers_are_refused() -> None:
     with pytest.raises(InputTypeError, match="items must be a list, not Image"):
         vllm.identifiers("image", PHOTO, model_id="m")  # type: ignore[arg-type]
     with pytest.raises(InputValueError, match="uuids needs an entry per item: 1, not 2"):
@@ -474,7 +474,9 @@ def test_kinds_of_tokens(algorithm: str) -> None:
     ],
     ids=str,
 )
-def test_wrong_prompts(change: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_wrong_arguments_of_block_keys_are_refused(
+    change: dict[str, Any], error: type[Exception], message: str
+) -> None:
     prompt = {"tokens": TOKENS, "block_size": 16, **change}
     with pytest.raises(error, match=message):
         vllm.block_keys(**prompt)  # type: ignore[arg-type]
@@ -502,7 +504,7 @@ def test_equal_extra_keys_are_one_block(version: str, algorithm: str) -> None:
         assert vllm.block_key(TOKENS[:16], extra=same, **options) == expected
 
 
-def test_wrong_blocks() -> None:
+def test_wrong_arguments_of_block_key_are_refused() -> None:
     with pytest.raises(InputTypeError, match="parent must be bytes, not str"):
         vllm.block_key(TOKENS, parent="00")  # type: ignore[arg-type]
     with pytest.raises(InputTypeError, match="extra must be a tuple or None, not list"):

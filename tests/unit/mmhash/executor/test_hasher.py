@@ -188,7 +188,7 @@ def test_an_error_that_is_not_ours_has_a_note() -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), asyncio.CancelledError()])
-def test_what_an_item_raises_ends_neither_the_loop_nor_its_thread(error: BaseException) -> None:
+def test_an_exception_of_an_item_ends_neither_the_loop_nor_the_thread(error: BaseException) -> None:
     class Handle:
         nbytes = 2 * MIB
 

@@ -179,7 +179,7 @@ def test_a_number_that_goes_back_is_a_restart() -> None:
     assert engine.feed.counts.restarts == 1
 
 
-def test_batches_of_both_ways_count_once_and_are_no_restart() -> None:
+def test_a_batch_that_arrives_live_and_by_replay_counts_once() -> None:
     engine = Engine()
     for one in range(5):
         engine.publish(stored=[one])  # they wait for the first replay
@@ -189,7 +189,7 @@ def test_batches_of_both_ways_count_once_and_are_no_restart() -> None:
     assert engine.feed.counts.restarts == 0
 
 
-def test_what_waits_for_a_replay_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_that_wait_for_a_replay_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "MAX_WAITING", 10)
     engine = Engine()
     for one in range(11):

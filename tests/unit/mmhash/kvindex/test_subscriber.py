@@ -39,7 +39,7 @@ def test_a_replay_ends_with_a_number_of_its_own(frames: list[bytes]) -> None:
     assert is_end(frames)
 
 
-def test_an_endpoint_that_is_none_is_a_named_error() -> None:
+def test_a_malformed_endpoint_is_a_named_error() -> None:
     with (
         zmq.Context() as context,
         pytest.raises(InputValueError, match="events must be an endpoint"),

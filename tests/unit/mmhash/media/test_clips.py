@@ -27,7 +27,7 @@ def test_a_source_is_bytes_or_a_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("source", [b"", None, 3])
-def test_others_are_refused(source: Any) -> None:
+def test_other_sources_are_refused(source: Any) -> None:
     with pytest.raises((InputTypeError, InputValueError)):
         mmhash.video(source)
 

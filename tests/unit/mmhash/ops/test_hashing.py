@@ -37,7 +37,7 @@ def test_a_slice_has_the_digest_that_it_has_alone(shape: tuple[int, ...], algori
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_digests_of_parts_of_any_dtype_and_size(algorithm: str) -> None:
+def test_parts_of_any_dtype_and_size_have_their_digests(algorithm: str) -> None:
     parts = [noise(3), noise(0), noise(600, 500), noise(4, 6, dtype=torch.float16).t(), noise()]
     found = ops.digests(parts, algorithm=algorithm)
     assert hexes(found) == [mmhash.digest(part, algorithm=algorithm).hex() for part in parts]

@@ -152,7 +152,7 @@ def test_any_mean_std_and_scale(
         ({"algorithm": "md5"}, InputValueError, "blake3, xxh3"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_normalised_is_refused(
+def test_unsuitable_arguments_are_refused(
     change: dict[str, object], error: type[Exception], text: str
 ) -> None:
     call: dict[str, object] = {

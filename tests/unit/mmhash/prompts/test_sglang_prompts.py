@@ -96,7 +96,7 @@ def test_the_server_in_rust_has_its_own_hashes_of_qwen3_vl(tmp_path: Path) -> No
     assert len(plan.blocks) == len(plan.token_ids)
 
 
-def test_what_the_server_in_rust_does_not_take_has_no_plan(model: Model) -> None:
+def test_a_request_that_the_server_in_rust_refuses_has_no_plan(model: Model) -> None:
     chat = {"messages": [{"role": "user", "content": [image_part(png())]}]}
     with pytest.raises(InputValueError, match="images in /generate only"):
         model.plan(chat, ENGINE, server="rust", chat_template=PARTS)

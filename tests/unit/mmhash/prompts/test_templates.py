@@ -43,7 +43,7 @@ def test_the_generation_tag_and_loop_controls_change_no_text() -> None:
 
 
 @pytest.mark.parametrize("source", ["{% for a in b %}", "{{ 'a' | nope }}", "{% nope %}"])
-def test_what_is_no_template_is_refused_at_load(source: str) -> None:
+def test_a_malformed_template_is_refused_at_load(source: str) -> None:
     with pytest.raises(UnknownModelError, match="not usable"):
         ChatTemplate(source)
 

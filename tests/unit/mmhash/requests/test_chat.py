@@ -128,7 +128,7 @@ def test_sglang_gets_no_hash_of_a_caller(image: dict[str, Any]) -> None:
     assert answer["request"].keys() == {"messages"}
 
 
-def test_every_message_is_looked_at_and_what_has_no_parts_is_left() -> None:
+def test_each_message_with_parts_is_annotated() -> None:
     image = {"type": "image_url", "image_url": {"url": URL}}
     messages = [
         {"role": "system", "content": "Look."},

@@ -106,7 +106,7 @@ def test_a_path_counts_and_members_only_without_one(members: dict[str, Any], for
     assert Document(text, form_of_path("/v1/completions")).form == "completions"
 
 
-def test_a_path_that_nobody_knows_is_an_error() -> None:
+def test_an_unknown_path_is_an_error() -> None:
     with pytest.raises(InputValueError, match="/generate"):
         form_of_path("/v1/embeddings")
 
@@ -132,7 +132,7 @@ def test_two_members_of_one_name_are_an_error_that_names_them(text: bytes) -> No
         Document(text)
 
 
-def test_a_quote_by_its_number_is_no_repeated_member() -> None:
+def test_an_escaped_quote_is_no_repeated_member() -> None:
     assert Document(b'{"text": "\\u0022", "a": {"text": "b"}}').form == "generate"
 
 

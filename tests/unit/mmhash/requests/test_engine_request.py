@@ -69,7 +69,7 @@ OPTIONS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("release", UNFRAMED)
-def test_where_the_engine_does_not_keep_options_apart_the_uuid_does(release: str) -> None:
+def test_the_uuid_includes_options_that_the_engine_does_not_hash(release: str) -> None:
     uuids = [uuid_of(release, **options) for options in OPTIONS]
     assert len(set(uuids)) == len(uuids)
     assert uuids == [uuid_of(release, **options) for options in OPTIONS]
@@ -77,7 +77,7 @@ def test_where_the_engine_does_not_keep_options_apart_the_uuid_does(release: str
 
 @pytest.mark.parametrize("release", FRAMED)
 @pytest.mark.parametrize("modality", OTHER)
-def test_where_it_does_the_uuid_names_only_what_it_leaves_out(release: str, modality: str) -> None:
+def test_the_uuid_leaves_out_options_that_the_engine_hashes(release: str, modality: str) -> None:
     own = {"media_io_kwargs": {modality: {"a": 1}}, "mm_processor_kwargs": {"b": 2}}
     assert uuid_of(release, modality, **own) == vllm.uuid(KEY)
     other = OTHER[modality]
@@ -122,7 +122,7 @@ SGLANG: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("release", ["0.5.13", "0.5.20", "0.5.23"])
-def test_of_sglang_s_generate_each_option_gives_another_hash(release: str) -> None:
+def test_each_option_of_generate_gives_another_hash(release: str) -> None:
     def hash_of(**options: Any) -> str:
         body = {"text": "a", "image_data": "YWJj", **options}
         answer = annotate(f"sglang@{release}", body)

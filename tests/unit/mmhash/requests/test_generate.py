@@ -31,7 +31,7 @@ H1, H2 = (sglang.mm_hash(mmhash.key(content)) for content in (b"\0\1\2", b"\3\4\
         ({"input_embeds": [[[0.5], [1.5]], [[2.5]]]}, ONE, [H1, H1]),
     ],
 )
-def test_there_is_a_hash_an_image_in_the_engines_shape(
+def test_hashes_have_the_shape_of_the_images(
     prompt: dict[str, Any], image_data: Any, mm_hashes: list[Any]
 ) -> None:
     body = {**prompt, "image_data": image_data, "sampling_params": {"n": 2}}
@@ -58,7 +58,7 @@ def test_there_is_a_hash_an_image_in_the_engines_shape(
         {"image_data": ONE, "audio_data": [ONE]},
     ],
 )
-def test_where_the_engine_would_drop_the_hashes_there_are_none(media: dict[str, Any]) -> None:
+def test_no_hashes_are_written_if_the_engine_would_drop_them(media: dict[str, Any]) -> None:
     forged = {"mm_hashes": ["0" * 16], "mm_content_hashes": [None], "mmhash_tags": ["a"]}
     answer = annotate("sglang", {"text": "a", **media, **forged})
     assert answer == {"request": {"text": "a", **media}, "items": []}

@@ -62,5 +62,5 @@ def test_long_base64_with_an_escape_in_it() -> None:
 
 
 @pytest.mark.parametrize("url", ["http://a/", "dat:,", "database:,", ""])
-def test_another_scheme(url: str) -> None:
+def test_other_schemes_are_no_data_urls(url: str) -> None:
     assert not is_data_url(url)

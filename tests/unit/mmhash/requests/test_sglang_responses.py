@@ -85,6 +85,8 @@ def test_items_of_one_turn_are_one_message(model: Model) -> None:
         ),
     ],
 )
-def test_what_no_plan_knows_is_refused(model: Model, members: dict[str, Any], reason: str) -> None:
+def test_a_request_that_no_plan_covers_is_refused(
+    model: Model, members: dict[str, Any], reason: str
+) -> None:
     with pytest.raises(UnplannedError, match=reason):
         model.plan({"input": "hi", **members}, "sglang@0.5.23", path=_PATH)

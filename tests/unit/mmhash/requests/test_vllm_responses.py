@@ -51,7 +51,9 @@ def test_images_of_messages_and_of_outputs_get_a_uuid() -> None:
         ({"input": 7}, "input"),
     ],
 )
-def test_what_no_plan_knows_is_refused(model: Model, members: dict[str, Any], reason: str) -> None:
+def test_a_request_that_no_plan_covers_is_refused(
+    model: Model, members: dict[str, Any], reason: str
+) -> None:
     with pytest.raises(UnplannedError, match=reason):
         model.plan({"input": "hi", **members}, "vllm@0.32.0", path=_PATH)
 

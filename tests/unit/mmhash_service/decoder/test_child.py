@@ -90,6 +90,6 @@ def test_a_child_gets_no_secret_and_no_python_path(
         [],
     ],
 )
-def test_a_message_out_of_bounds_is_no_answer(message: Any) -> None:
+def test_a_message_out_of_bounds_is_refused(message: Any) -> None:
     with pytest.raises(msgspec.DecodeError):
         child._ANSWERS.decode(msgspec.msgpack.encode(message))

@@ -18,7 +18,7 @@ CALLS = {
 @pytest.mark.parametrize(
     ("path", "name"), [(path, name) for path, each in CALLS.items() for name in each]
 )
-def test_each_is_answered(client: httpx.Client, path: str, name: str) -> None:
+def test_each_example_is_answered(client: httpx.Client, path: str, name: str) -> None:
     response = client.post(path, json=CALLS[path][name]["value"])
     if name == "url":
         assert response.json()["type"] == "urn:mmhash:problem:url-off"

@@ -117,7 +117,7 @@ def test_a_media_file_is_hashed_as_its_bytes(client: httpx.Client, media_type: s
     assert ask(client, body, media_type, of="bytes") == ask(client, body)
 
 
-def test_the_identity_is_no_encoding(client: httpx.Client) -> None:
+def test_content_encoding_identity_is_accepted(client: httpx.Client) -> None:
     headers = {"content-type": RAW, "content-encoding": "identity"}
     assert client.post("/hash", content=b"abc", headers=headers).status_code == 200
 
@@ -145,7 +145,7 @@ def test_an_image_by_its_pixels_has_the_library_s_key(
     assert item == expected
 
 
-def test_what_the_client_calls_the_format_does_not_matter(client: httpx.Client) -> None:
+def test_the_declared_image_format_does_not_matter(client: httpx.Client) -> None:
     body = encode_noise("PNG")
     one, other = (ask(client, body, f"image/{name}", of="pixels") for name in ("jpeg", "png"))
     assert one.pop("memo") in {"hit", "miss"}  # as above

@@ -59,7 +59,7 @@ def test_a_cached_file_is_answered_with_304(client: httpx.Client, url: str) -> N
 
 
 @pytest.mark.parametrize("url", ["/page", "/page/", "/page/index.html", "/page/..%2fapp.py"])
-def test_nothing_else_is_served(client: httpx.Client, url: str) -> None:
+def test_other_paths_are_not_served(client: httpx.Client, url: str) -> None:
     assert client.get(url).status_code == 404
 
 

@@ -109,7 +109,7 @@ def test_an_image_without_a_known_name_is_refused(client: httpx.Client) -> None:
         ({"chat_template": "{{ 1 }}"}, 501, None),
     ],
 )
-def test_what_is_refused_is_named(
+def test_a_refusal_names_its_reason(
     client: httpx.Client, members: dict[str, Any], status: int, parameter: str | None
 ) -> None:
     error = error_of(client, chat(image()[1], **members))

@@ -117,7 +117,7 @@ def test_a_connection_that_its_host_closed_is_not_used_again(origin: Any) -> Non
     assert origin.connections == 5
 
 
-def test_a_host_that_hangs_up_is_asked_once_more(origin: Any) -> None:
+def test_a_request_is_retried_once_if_the_host_hangs_up(origin: Any) -> None:
     turns = iter([b"", origin.ok(b"abc"), b"", b""])
     origin.answers["/"] = lambda connection: connection.sendall(next(turns))
     assert get(origin, "/").contents == [b"abc"]

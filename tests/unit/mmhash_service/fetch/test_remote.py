@@ -23,7 +23,7 @@ from mmhash_service.fetch.remote import etag_of
         {"ETag": '"a"', "Vary": "Accept, *"},
     ],
 )
-def test_without_proof_or_permission_no_etag_is_kept(headers: dict[str, str]) -> None:
+def test_an_etag_is_not_kept_without_permission(headers: dict[str, str]) -> None:
     assert etag_of(httpx.Headers(headers)) is None
 
 

@@ -56,7 +56,7 @@ async def read_all(connection: Connection) -> bytes:
 
 @pytest.mark.parametrize("is_late", [False, True])
 @pytest.mark.parametrize("more", [OTHER, OTHER[:-3], b"HTTP/1.1 100 Continue\r\n\r\n", b"x"])
-def test_what_follows_a_response_is_part_of_none(more: bytes, is_late: bool) -> None:
+def test_bytes_after_a_response_belong_to_no_other_response(more: bytes, is_late: bool) -> None:
     async def main() -> None:
         response = FIRST if is_late else FIRST + more
         async with pool_before(response, more if is_late else b"") as pool:

@@ -69,7 +69,7 @@ def test_nothing_is_expected_when_all_requests_have_ended(requests: list[list[in
     assert len(expected) == 0
 
 
-def test_a_run_begins_behind_the_blocks_that_are_held() -> None:
+def test_expected_blocks_count_from_the_end_of_the_cached_ones() -> None:
     expected = ExpectedBlocks()
     expected.add([3, 4])
     assert expected.run([1, 2, 3, 4, 5], 2) == 2
@@ -112,7 +112,7 @@ def test_a_name_covers_all_before_it() -> None:
     assert shared(names, name_blocks(changed, 1)) == 0
 
 
-def test_names_begin_behind_the_engines() -> None:
+def test_names_start_after_the_blocks_that_the_engine_names() -> None:
     names = name_blocks(planned(named=BLOCK_TOKENS), 1)
     assert len(names.names) == 9
     assert names.tokens_each == BLOCK_TOKENS
@@ -137,7 +137,7 @@ def test_a_prompt_whose_whole_blocks_are_named_has_none() -> None:
     assert name_blocks(planned(named=LENGTH // 16 + 1, length=LENGTH + 3), 16).names == ()
 
 
-def test_what_was_sent_is_assumed_to_be_held() -> None:
+def test_sent_blocks_are_assumed_to_be_cached() -> None:
     sent = SentBlocks()
     sent.add(UnnamedBlocks([b"1", b"2", b"3"], 32), 1000)
     assert sent.count_tokens(UnnamedBlocks([b"1", b"2", b"4", b"3"], 32)) == 64

@@ -38,7 +38,7 @@ def test_requests_that_wait_are_delayed_by_what_is_computed() -> None:
     assert best(*workers, prompt=1000) == "b"
 
 
-def test_requests_that_an_unhealthy_worker_holds_delay_nobody() -> None:
+def test_requests_on_an_unhealthy_worker_delay_no_others() -> None:
     workers = [Candidate("a", 600, 700, 1), Candidate("b", 0, 0, 2)]
     dead = Candidate("c", 0, 0, 0, is_healthy=False, waiting=100)
     assert best(*workers, dead, prompt=1000) == "b"
@@ -192,7 +192,7 @@ def crowding(conversations: Conversations, *urls: str) -> dict[str, float]:
     return conversations.crowding(dict.fromkeys(urls, 0.0), CACHES)
 
 
-def test_without_requests_nothing_is_known() -> None:
+def test_conversations_are_unknown_before_the_first_request() -> None:
     conversations = Conversations()
     assert conversations.reused_tokens == 0
     assert crowding(conversations, "a", "b") == {"a": 0, "b": 0}

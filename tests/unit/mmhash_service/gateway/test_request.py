@@ -116,7 +116,7 @@ def test_a_body_of_images_needs_no_thread_and_loses_callers_hashes() -> None:
         assert len(routed.text) > 200_000
 
 
-def test_a_request_that_nobody_can_read_passes_and_has_no_document() -> None:
+def test_an_unreadable_request_passes_without_a_document() -> None:
     async def read(body: bytes, path: str) -> Any:
         return await read_request(body, "application/json", path, work, is_prompt=True)
 

@@ -128,7 +128,7 @@ def test_failures_in_a_row_eject_a_worker_once(worker: Worker) -> None:
     assert not worker.readmit()
 
 
-def test_nothing_is_known_before_a_request() -> None:
+def test_names_are_unknown_before_the_first_request() -> None:
     assert NameCheck().verdict == "unknown"
 
 

@@ -217,7 +217,7 @@ def test_the_hashes_of_a_list_stay_together() -> None:
 
 
 @pytest.mark.parametrize("variant", ["0x%s", " %s", "-%s", "%s%s"])
-def test_another_spelling_of_the_same_hash_is_another(variant: str) -> None:
+def test_another_spelling_of_a_tagged_hash_is_removed(variant: str) -> None:
     text = variant.replace("%s", sglang.mm_hash(KEYS[0]))
     tags = [tag_of(KEYS[0], engine="sglang")]
     seen = ask({"mm_hashes": [text], "mmhash_tags": tags}, engine="sglang")
@@ -325,7 +325,7 @@ def test_a_compressed_body_is_refused(coding: bytes) -> None:
     ],
     ids=lambda body: repr(body[:12]),
 )
-def test_a_body_without_hashes_goes_on_byte_for_byte(body: bytes) -> None:
+def test_a_body_without_hashes_passes_byte_for_byte(body: bytes) -> None:
     headers = [(b"content-length", str(len(body)).encode()), (b"x-other", b"kept")]
     for pieces in ([body], [body[:5], body[5:], b""]):
         seen = call(pieces, headers, on_untagged="refuse")

@@ -35,7 +35,7 @@ def test_a_value_that_is_not_allowed_stops_the_start(wrong: dict[str, Any]) -> N
     assert "ab" * 31 not in str(refused.value)
 
 
-def test_without_secrets_there_is_no_guard() -> None:
+def test_a_guard_needs_secrets() -> None:
     with pytest.raises(ValidationError, match="secrets"):
         Guard(Response(), engine="vllm")
 

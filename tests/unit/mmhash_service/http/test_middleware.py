@@ -62,7 +62,7 @@ def test_each_answer_has_an_id_of_its_own_or_the_caller_s(client: httpx.Client) 
 
 
 @pytest.mark.parametrize("stderr", [StringIO], indirect=True)
-def test_for_machines_the_log_is_json(stderr: StringIO) -> None:
+def test_the_log_is_json_unless_it_is_a_terminal(stderr: StringIO) -> None:
     with running(create_app(Settings(decoders=1))) as server:
         server.client.get("/nothing", headers={"x-request-id": "me"})
         server.client.post("/hash", content=b"abc", headers=RAW)
@@ -80,7 +80,7 @@ def test_for_machines_the_log_is_json(stderr: StringIO) -> None:
 
 
 @pytest.mark.parametrize("stderr", [Terminal], indirect=True)
-def test_for_people_the_log_is_lines(stderr: StringIO) -> None:
+def test_the_log_of_a_terminal_is_plain_lines(stderr: StringIO) -> None:
     with running(create_app(Settings(decoders=1))) as server:
         server.client.get("/version", headers={"x-request-id": "me"})
         server.wait_until_idle()
@@ -166,9 +166,7 @@ def test_probes_are_not_counted(server: Any) -> None:
     assert not any(f'"{path}"' in text for path in POLLED)
 
 
-def test_a_worker_that_has_only_just_begun_has_no_metrics(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_empty_metrics_file_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between its making and its first byte the file is empty; a soak met it so."""
     (tmp_path / "counter_1.db").touch()
     monkeypatch.setenv(metrics.MULTIPROC_VARIABLE, str(tmp_path))

@@ -18,7 +18,7 @@ KEY = mmhash.key(b"abc")
 IDS = list(range(1, 41))
 
 
-def test_each_engine_that_is_asked_for_is_in_each_item(client: httpx.Client) -> None:
+def test_each_item_is_named_for_each_requested_engine(client: httpx.Client) -> None:
     names = ["sglang@0.5.23", "sglang@0.4.3", "vllm", "trtllm", "dynamo@1.6.0"]
     params = {"engines": ",".join(names)}
     (item,) = items_of(client.post("/hash", content=b"abc", headers=RAW, params=params))
@@ -115,7 +115,7 @@ def vllm_blocks(keys: list[bytes]) -> dict[str, list[Any]]:
         ("0.33.0", {"lookahead": 1}, {"lookahead": 1}),
     ],
 )
-def test_blocks_of_vllm_as_it_was_started(
+def test_blocks_of_vllm_depend_on_its_start_options(
     client: httpx.Client, release: str, fields: dict[str, Any], options: dict[str, Any]
 ) -> None:
     body = {"engine": f"vllm@{release}", "input_ids": IDS, "block_size": 8, **fields}
@@ -167,7 +167,7 @@ BLOCKS = {"engine": "vllm", "input_ids": IDS, "block_size": 8}
         ("/blocks", BLOCKS | {"engine": "dynamo", "input_ids": [2**32] * 8}, "refused-by-engine"),
     ],
 )
-def test_what_an_engine_does_not_take_is_refused(
+def test_an_argument_that_the_engine_does_not_take_is_refused(
     client: httpx.Client, path: str, body: Any, problem: str
 ) -> None:
     assert problem_of(client.post(path, json=body)) == (PROBLEMS[problem].status, problem)

@@ -128,7 +128,7 @@ def test_a_file_that_ends_early_is_refused(client: httpx.Client, body: bytes) ->
     assert problem_of(answer) == (422, "damaged-safetensors")
 
 
-def test_a_file_that_goes_on_is_refused(client: httpx.Client) -> None:
+def test_a_file_with_trailing_bytes_is_refused(client: httpx.Client) -> None:
     answer = client.post("/hash", content=file({"a": U8}, b"abc"), headers=KIND)
     assert problem_of(answer) == (422, "damaged-safetensors")
 

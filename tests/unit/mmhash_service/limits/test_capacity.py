@@ -17,7 +17,7 @@ def test_the_items_of_all_parts_count_together() -> None:
                 request.count_items(1)
 
 
-def test_what_images_of_all_parts_decode_to_counts_together() -> None:
+def test_the_decoded_images_of_all_parts_count_together() -> None:
     limits = Limits(Settings(max_pixels=1000))
     with limits.admit() as request:
         for _ in range(2):

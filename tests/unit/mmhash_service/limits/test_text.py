@@ -19,7 +19,7 @@ def test_values_are_counted(text: bytes, kind: type[bytes] | type[bytearray]) ->
 
 
 @pytest.mark.parametrize("sign", [b",", b":", b"["])
-def test_each_sign_before_a_value_counts(sign: bytes) -> None:
+def test_each_separator_counts_as_a_value(sign: bytes) -> None:
     assert not has_many_values(sign * MAX_VALUES)
     assert has_many_values(sign * (MAX_VALUES + 1))
 

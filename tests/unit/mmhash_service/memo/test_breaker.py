@@ -178,7 +178,7 @@ def test_concurrent_operations_are_bounded() -> None:
     run(test)
 
 
-def test_a_call_that_is_cancelled_is_no_failure_of_the_store() -> None:
+def test_a_cancelled_call_does_not_count_as_a_failure_of_the_store() -> None:
     async def test(store: Store, tried: Breaker) -> None:
         store.hangs = True
         asking = asyncio.create_task(tried.get(b"a"))

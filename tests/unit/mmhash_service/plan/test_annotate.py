@@ -53,7 +53,7 @@ def test_pixels_are_those_of_the_library_and_sounds_are_bytes(client: httpx.Clie
     assert [item["kind"] for item in answer.json()["items"]] == ["image", "bytes"]
 
 
-def test_what_is_forwarded_has_the_bytes_that_came(client: httpx.Client) -> None:
+def test_a_forwarded_request_keeps_its_other_bytes(client: httpx.Client) -> None:
     rest = rb'"a" : [1e400, -0.0, 1.0,10000000000000000000001], "\u00e9\/" :{"a":1, "b":2}'
     body = b'{"messages":[{"content":"hi"}], %b, "big":"%b"}' % (rest, b"x" * 100_000)
     header = {"Content-Type": "application/json"}
@@ -63,7 +63,7 @@ def test_what_is_forwarded_has_the_bytes_that_came(client: httpx.Client) -> None
     assert list(answer.json()["request"]) == ["messages", "a", "\u00e9/", "big"]
 
 
-def test_equal_media_are_hashed_once_and_told_at_each_place(client: httpx.Client) -> None:
+def test_equal_media_are_hashed_once_and_listed_at_each_place(client: httpx.Client) -> None:
     body = chat(image_part(png(99)), image_part(png(99)))
     answer = client.post("/annotate?engine=vllm&of=pixels", json=body)
     # Hashed twice, the second would have been a hit.
@@ -120,7 +120,7 @@ def test_two_members_of_one_name_are_refused_by_name(client: httpx.Client) -> No
         assert "two members of the name 'content'" in error["reason"]
 
 
-def test_a_path_counts_more_than_members(client: httpx.Client) -> None:
+def test_a_path_overrides_the_form_that_the_members_suggest(client: httpx.Client) -> None:
     body = {"text": "a", "image_data": "YWJj", **chat(image_part(b"one"))}
     native = client.post("/annotate?engine=sglang&path=/generate", json=body).json()
     assert native["request"]["messages"] == body["messages"]

@@ -35,7 +35,7 @@ def test_an_unknown_path_is_not_found(client: httpx.Client, path: str) -> None:
     ("method", "path", "allowed"),
     [("GET", "/hash", "POST"), ("PUT", "/hash", "POST"), ("POST", "/health", "GET")],
 )
-def test_another_method_is_told_which_are_allowed(
+def test_a_wrong_method_is_answered_with_the_allowed_ones(
     client: httpx.Client, method: str, path: str, allowed: str
 ) -> None:
     answer = client.request(method, path)

@@ -9,7 +9,7 @@ from mmhash.errors import InputTypeError, InputValueError
 @pytest.mark.parametrize(
     ("data", "expected"), [(b"abc", 0x6437B3AC38465133), (b"", 0xAF1349B9F5F9A1A6)]
 )
-def test_a_file_is_hashed_as_it_is(data: bytes, expected: int) -> None:
+def test_a_file_is_hashed_by_its_bytes(data: bytes, expected: int) -> None:
     assert sglang.file_hash(data) == expected
     assert sglang.hash_feature(data) != expected
 
