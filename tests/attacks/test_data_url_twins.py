@@ -1,6 +1,6 @@
-"""A text that the service and the engine decode to two contents: the hash of one would name the other.
+"""A text that the service and the engine decode differently: the hash of one content would name the other.
 
-A text that some engine decodes differently gets no hash, and the engine computes its own.
+Such a text gets no hash, and the engine computes its own.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""A worker that publishes KV events to take the requests, the memory or the index of the others.
+"""A worker whose KV events try to take the requests, the memory or the index of the others.
 
 Batches have limits on bytes, blocks, ranks and groups. Events change only their own worker.
 """

@@ -1,4 +1,4 @@
-"""A tenant that guesses another's prompts by how fast they are planned.
+"""A tenant that guesses another tenant's prompts from how fast they are planned.
 
 Each tenant has its own cache of token ids.
 """

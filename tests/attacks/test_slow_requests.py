@@ -1,4 +1,4 @@
-"""Requests that an engine cannot answer in time, to have its worker ejected.
+"""Requests that an engine cannot answer in time, sent to have its worker ejected.
 
 A slow response is not a failure of its worker; a failed probe is.
 """

@@ -1,4 +1,4 @@
-"""An Upgrade header, so that the body is read as the next request, with a tenant of its own choice.
+"""An Upgrade header that makes a server read the body as the next request, for a tenant of its choice.
 
 The server ignores upgrades: it reads each body whole, and refuses CONNECT with 400.
 """

@@ -1,4 +1,4 @@
-"""The examples of the pages of the HTTP calls."""
+"""The examples on the pages of the HTTP calls have the answers that are shown."""
 
 import json
 import re

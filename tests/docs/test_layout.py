@@ -1,4 +1,4 @@
-"""Each unit test file has its module."""
+"""Each unit test file tests a module of the same name."""
 
 from pathlib import Path
 

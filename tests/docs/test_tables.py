@@ -1,4 +1,4 @@
-"""The tables of the docs that repeat the code equal it."""
+"""Tables in the docs that repeat the code equal the code."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""The parsers of foreign bytes, each as a function of bytes that fails only in the named ways.
+"""The parsers of untrusted bytes, each as a function of bytes that raises only named errors.
 
-Where it costs little a target checks more: a round trip, another cut, another parser's opinion.
+Where it is cheap a target checks more: a round trip, other pieces, or another parser's answer.
 """
 
 import asyncio

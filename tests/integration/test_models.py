@@ -1,4 +1,4 @@
-"""The models of a running service: read at the start, and again on SIGHUP."""
+"""The models of a running service are read at the start, and again on SIGHUP."""
 
 import os
 import signal

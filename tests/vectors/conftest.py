@@ -1,4 +1,4 @@
-"""Says after a run how many of the engines' vectors ran, by engine and release."""
+"""Report after a run how many vectors of each engine and release ran."""
 
 from collections import Counter
 

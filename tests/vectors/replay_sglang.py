@@ -1,4 +1,4 @@
-"""SGLang's vectors, computed by mmhash.engines.sglang."""
+"""SGLang's vectors, answered by mmhash."""
 
 from collections.abc import Callable
 from typing import Any

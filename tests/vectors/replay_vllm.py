@@ -1,4 +1,4 @@
-"""vLLM's vectors, replayed through `mmhash.engines.vllm`."""
+"""vLLM's vectors, answered by mmhash."""
 
 import uuid
 from collections.abc import Callable

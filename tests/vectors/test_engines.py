@@ -1,4 +1,4 @@
-"""Every engine's spelling against the values that its own code printed."""
+"""mmhash gives the values that each engine's own code printed."""
 
 from collections.abc import Callable
 

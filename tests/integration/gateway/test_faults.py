@@ -1,4 +1,4 @@
-"""Workers that crash, hang, start late or lie. No request is lost that another worker can answer."""
+"""Workers that crash, hang, start late or misbehave. No request is lost that another worker can answer."""
 
 import json
 import signal

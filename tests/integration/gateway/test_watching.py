@@ -1,4 +1,4 @@
-"""What an operator sees of a gateway: metrics of each worker, its log, and its page."""
+"""What an operator sees of a gateway: metrics of each worker, its log, and its check."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A bounded cache: never more than the bound, and the longest unused go first."""
+"""A bounded cache that evicts its least recently used entries."""
 
 from collections import OrderedDict
 

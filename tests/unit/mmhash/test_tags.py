@@ -1,4 +1,4 @@
-"""Tags: what each vouches for, and that nothing else is a tag."""
+"""Tags: what each tag vouches for, and which texts are no tags."""
 
 import struct
 import time

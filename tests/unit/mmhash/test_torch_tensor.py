@@ -1,4 +1,4 @@
-"""Tensors whose bytes are not what they seem: lazy, shrunk, sparse or in a mode of torch."""
+"""Tensors whose bytes differ from what they show: lazy, shrunk, sparse, or in a mode of torch."""
 
 import sys
 import types

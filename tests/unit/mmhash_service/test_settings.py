@@ -1,4 +1,4 @@
-"""The settings: their sources and bounds."""
+"""The settings: where they come from, and their bounds."""
 
 import os
 from pathlib import Path

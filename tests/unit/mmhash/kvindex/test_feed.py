@@ -1,4 +1,4 @@
-"""The order of batches: gaps, replays, restarts and garbage, with a publisher that is simulated."""
+"""The order of batches: gaps, replays, restarts and garbage from a simulated publisher."""
 
 from collections import deque
 from typing import Any

@@ -1,4 +1,4 @@
-"""Workers and their endpoints, arguments that are wrong, and events applied to ranks."""
+"""Workers and their endpoints, wrong arguments, and events applied to ranks."""
 
 from collections.abc import Iterator
 from typing import Any

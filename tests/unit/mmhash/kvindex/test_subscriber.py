@@ -1,4 +1,4 @@
-"""Messages of the subscription and of replays."""
+"""Messages of subscriptions and of replays."""
 
 import socket
 import time

@@ -1,4 +1,4 @@
-"""The table of blocks, next to a model that asks the definition for each length."""
+"""The block table gives the same matches as a slow model that tries each length."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""The bytes of a ZeroMQ connection: messages, commands, limits. Real peers are in test_replay."""
+"""The bytes of a ZeroMQ connection: messages, commands and limits."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Features and digests are those of the plain steps, to the bit."""
+"""The fused operator gives the features and digests of the plain steps, bit for bit."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The plugin without an engine: what its variable means, and what it does to requests."""
+"""The plugin without an engine: its environment variable, and how it changes requests."""
 
 import asyncio
 import json

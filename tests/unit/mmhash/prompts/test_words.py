@@ -1,4 +1,4 @@
-"""Ids by words are those of the tokenizer, and other texts and tokenizers are left to it."""
+"""Ids looked up word by word equal the tokenizer's, and other texts and tokenizers are left to it."""
 
 import random
 import re

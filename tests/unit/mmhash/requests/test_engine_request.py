@@ -1,4 +1,4 @@
-"""Options under which an engine makes other features of the same media: another hash each."""
+"""Options that change an engine's features of a medium change its hash."""
 
 import json
 from pathlib import Path

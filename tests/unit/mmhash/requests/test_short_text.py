@@ -1,4 +1,4 @@
-"""Base64 set aside: the short text means the same, and comes back byte for byte."""
+"""Long base64 is set aside before parsing: the document means the same, and is written back byte for byte."""
 
 import base64
 import json

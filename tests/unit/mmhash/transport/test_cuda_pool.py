@@ -1,4 +1,4 @@
-"""What the pool says where there is no GPU."""
+"""The pool of CUDA memory on a machine without a GPU."""
 
 import pytest
 

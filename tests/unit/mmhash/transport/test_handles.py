@@ -1,4 +1,4 @@
-"""Handles: what they say is believed only where it can be so."""
+"""Handles are checked before they are believed."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The ledger of a pool: every byte comes back, and no lease is taken for another."""
+"""The ledger of a pool: every byte becomes free again, and leases are never confused."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Segments: whole or not there, opened by name, swept when their owner is dead."""
+"""Segments exist whole or not at all, open by name, and are swept when their owner is dead."""
 
 import os
 import subprocess

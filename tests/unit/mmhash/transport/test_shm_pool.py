@@ -1,4 +1,4 @@
-"""SharedPool: features follow each other in the same pages, and no reader takes one for another."""
+"""SharedPool reuses the same pages for successive features, and no reader confuses them."""
 
 import json
 import subprocess

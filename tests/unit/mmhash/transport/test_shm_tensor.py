@@ -1,4 +1,4 @@
-"""SharedTensor: read in place by others, cut without being opened, gone when its owner says so."""
+"""SharedTensor: read in place by other processes, sliced without being opened, gone once its owner closes it."""
 
 import json
 import pickle

@@ -1,4 +1,4 @@
-"""Engines that answer a check with something else than an engine's answers."""
+"""Servers whose answers are not those of an engine."""
 
 import pytest
 

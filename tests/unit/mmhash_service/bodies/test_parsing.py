@@ -1,4 +1,4 @@
-"""The parsers of foreign text: what they read, and where they stop."""
+"""The parsers of untrusted text: what they accept, and their limits."""
 
 from contextlib import suppress
 

@@ -1,4 +1,4 @@
-"""Bodies that are too long, too slow or too many: each is refused, and costs nothing after."""
+"""Bodies that are too long, too slow or too many are refused, and hold nothing afterwards."""
 
 import socket
 import time

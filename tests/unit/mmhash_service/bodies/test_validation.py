@@ -1,4 +1,4 @@
-"""Problems with a body or a query name the place."""
+"""A refusal of a body or query names the wrong place."""
 
 import json
 from typing import Any

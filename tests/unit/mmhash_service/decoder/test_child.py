@@ -1,4 +1,4 @@
-"""A decoder process as the service sees it: its start, its end, and messages nobody trusts."""
+"""A decoder process as the service sees it: its start, its end, and malformed messages."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Images by their pixels: the library's view, whatever the format; no damage or bomb gets past."""
+"""Decoded images equal the library's view in every format; damaged files and bombs are refused."""
 
 import struct
 from io import BytesIO

@@ -1,4 +1,4 @@
-"""The order of the jobs of decoders."""
+"""The order in which decoders get their jobs."""
 
 import asyncio
 

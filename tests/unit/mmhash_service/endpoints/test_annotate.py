@@ -1,4 +1,4 @@
-"""Media by URL: read like those of `POST /hash`, and for SGLang's content hash beside the item."""
+"""Annotating media by URL, and what a configured model changes."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""The examples of the OpenAPI document, each sent to the application; and the page of them."""
+"""Each example of the OpenAPI document works, and so does its page."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""`POST /hash`: the same digest and key as the library's, and a problem for each thing amiss."""
+"""`POST /hash` returns the library's digests and keys, and a problem for each wrong request."""
 
 from io import BytesIO
 from typing import Any

@@ -1,4 +1,4 @@
-"""The OpenAPI page against the server: whatever it allows, no call fails inside."""
+"""No request that the OpenAPI document allows causes an internal error."""
 
 from typing import Any
 

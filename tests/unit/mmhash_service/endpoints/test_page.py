@@ -1,4 +1,4 @@
-"""The page's files as they are served; tests/browser has what they do in a browser."""
+"""The files of the page as they are served; tests/browser tests what they do."""
 
 import re
 

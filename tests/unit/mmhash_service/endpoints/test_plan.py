@@ -1,4 +1,4 @@
-"""`POST /plan`: the same plan as the library's, with media from the request, from URLs, from the memo."""
+"""`POST /plan` returns the library's plan, with media from the request, by URL or from the memo."""
 
 import io
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Addresses are checked, and the checked address is dialled: with real sockets."""
+"""The checked address is the one that is dialled, on real sockets."""
 
 import asyncio
 import socket

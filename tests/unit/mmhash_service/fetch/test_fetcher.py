@@ -1,4 +1,4 @@
-"""Content by http(s) URL, from real hosts that behave well, badly and worse."""
+"""Content by http(s) URL, from real hosts that behave well or badly."""
 
 import asyncio
 import socket

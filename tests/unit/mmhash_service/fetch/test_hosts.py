@@ -1,4 +1,4 @@
-"""The host allowlist: every URL that does not plainly spell an allowed host is refused."""
+"""The host allowlist refuses every URL that does not plainly name an allowed host."""
 
 import re
 

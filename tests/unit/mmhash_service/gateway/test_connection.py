@@ -1,4 +1,4 @@
-"""Headers and bytes that pass between clients and workers, and the connections for them."""
+"""Headers and bytes that pass between clients and workers, and the pooled connections."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

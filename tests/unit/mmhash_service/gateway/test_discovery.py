@@ -1,4 +1,4 @@
-"""What a worker's server says of itself; tests/live asks real engines."""
+"""What a worker's server says about itself; tests/live asks real engines."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The blocks that a worker is expected to hold, with and without names."""
+"""The blocks that a worker is expected to have soon, with and without names."""
 
 from collections.abc import Sequence
 from dataclasses import replace

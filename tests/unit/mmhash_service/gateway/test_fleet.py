@@ -1,4 +1,4 @@
-"""The turns of a fleet, and its list of workers."""
+"""The fleet: probes, events, conversations, and changes of its workers."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The order of workers: longest prefix against load, and the controls."""
+"""How the policies rank workers."""
 
 import pytest
 from hypothesis import given

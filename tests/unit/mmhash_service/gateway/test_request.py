@@ -1,4 +1,4 @@
-"""Requests on their way to workers: read once, and their media hashed once."""
+"""Requests on their way to workers are read once, and their media hashed once."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A request as a worker is compared by: what it holds, and what it is expected to hold."""
+"""The tokens of a request that a worker has cached or is expected to have."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The gateway's settings: their sources and bounds."""
+"""The gateway's settings: where they come from, and their bounds."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The workers that settings name."""
+"""How settings describe a worker."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The body that goes on: its numbers and long texts as they came."""
+"""A rewritten body keeps the spelling of its numbers and long texts."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The guard: no caller's hash reaches the engine without a good tag, and all else does."""
+"""The guard removes callers' hashes without a good tag, and forwards everything else."""
 
 import asyncio
 import codecs

@@ -1,4 +1,4 @@
-"""The guard's settings: their sources and bounds."""
+"""The guard's settings: where they come from, and their bounds."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The application as a whole: what it needs."""
+"""The application as a whole: what it imports, and what it needs to start."""
 
 import os
 import subprocess

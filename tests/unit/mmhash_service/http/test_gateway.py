@@ -1,4 +1,4 @@
-"""What the gateway's application passes to its endpoints and to the proxy, and failed requests."""
+"""Which requests the gateway's application answers itself or forwards, and how it reports failures."""
 
 import logging
 from collections.abc import Iterator

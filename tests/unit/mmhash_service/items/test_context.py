@@ -1,4 +1,4 @@
-"""Tenants: their names, secrets and keys, and the tags that are signed for them."""
+"""Tenants: their names, secrets and keys, and the tags signed for them."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Engines in one call: the key as each spells it, padded ids, and the keys of blocks."""
+"""Keys in each engine's spelling, padded token ids, and block keys."""
 
 from typing import Any
 

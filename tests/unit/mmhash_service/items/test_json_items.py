@@ -1,4 +1,4 @@
-"""Items in the memory of this host: hashed in place, for callers of the Unix socket."""
+"""Items in shared memory, hashed in place for callers of the Unix socket."""
 
 from collections.abc import Iterator
 from pathlib import Path

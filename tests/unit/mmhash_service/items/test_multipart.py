@@ -1,4 +1,4 @@
-"""multipart/form-data: an item or more a part, each as it would be alone; and forms that are none."""
+"""multipart/form-data: each part has the items that it would have alone; malformed forms are refused."""
 
 from collections.abc import Iterator
 from io import BytesIO

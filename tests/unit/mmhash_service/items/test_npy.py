@@ -1,4 +1,4 @@
-"""application/x-npy: an array has the key that Python gives it, and nothing else is read."""
+"""application/x-npy: an array has the library's key, and other files are refused."""
 
 import io
 from collections.abc import Iterator

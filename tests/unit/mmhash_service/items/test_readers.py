@@ -1,4 +1,4 @@
-"""A digest of pieces: the same however they are cut."""
+"""A digest does not depend on how its content arrives."""
 
 import asyncio
 import random

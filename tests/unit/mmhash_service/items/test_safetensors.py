@@ -1,4 +1,4 @@
-"""application/x-safetensors: what the package writes is read, what it refuses is refused."""
+"""application/x-safetensors: accepts and refuses the same files as the safetensors package."""
 
 import json
 from collections.abc import Iterator

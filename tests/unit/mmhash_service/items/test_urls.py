@@ -1,4 +1,4 @@
-"""Items by URL, asked of the service: hashed while they come, or known to be unchanged."""
+"""Items by URL: hashed while they arrive, or known to be unchanged."""
 
 import secrets
 from collections.abc import Iterator

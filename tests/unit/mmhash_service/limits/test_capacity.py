@@ -1,4 +1,4 @@
-"""The items and images of a request, counted over its parts."""
+"""The limits on items and images count over all parts of a request."""
 
 import pytest
 

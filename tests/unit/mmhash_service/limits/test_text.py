@@ -1,4 +1,4 @@
-"""Numbers in headers, and the count of a JSON text's values, against Python's own parser."""
+"""Numbers in headers, and the count of values in JSON, compared with Python's own parsers."""
 
 import json
 

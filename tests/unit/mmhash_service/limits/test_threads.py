@@ -1,4 +1,4 @@
-"""Threads with a time limit, and the jobs of one request: what they hold ends with it."""
+"""Threads with a time limit, and the jobs of one request."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""A failing store is not used until it recovers, and no request waits for it long."""
+"""A failing store is not used until it recovers, and requests do not wait for it."""
 
 import asyncio
 import logging

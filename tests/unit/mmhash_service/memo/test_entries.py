@@ -1,4 +1,4 @@
-"""Entries: they come back as they were, where only their own kind is found, or not at all."""
+"""Entries of the memo: round trips, names, and damage."""
 
 from typing import Any
 

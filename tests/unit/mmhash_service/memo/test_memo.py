@@ -1,4 +1,4 @@
-"""The memo: made once at a time, kept for whom it may serve, and seen in the answers."""
+"""The memo: one decode per image, entries for each tenant, and hits shown in responses."""
 
 import asyncio
 import base64

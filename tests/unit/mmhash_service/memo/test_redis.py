@@ -1,4 +1,4 @@
-"""The URL of the store; an error shows nothing of it."""
+"""The URL of the store, which no error shows."""
 
 import pytest
 

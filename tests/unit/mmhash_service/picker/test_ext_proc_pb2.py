@@ -1,4 +1,4 @@
-"""The generated messages are those of the .proto."""
+"""The generated messages match the .proto file."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`POST /annotate`: what comes in, what goes out, and what is refused."""
+"""`POST /annotate`: requests, responses and refusals."""
 
 from io import BytesIO
 from typing import Any

@@ -1,4 +1,4 @@
-"""Failures of no call in particular."""
+"""Problems that no single endpoint causes."""
 
 import httpx
 import pytest

@@ -1,4 +1,4 @@
-"""Bodies that an event loop receives: they take turns."""
+"""Long bodies take turns on the event loop."""
 
 import asyncio
 import socket

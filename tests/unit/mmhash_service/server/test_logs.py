@@ -1,4 +1,4 @@
-"""The lines of the log."""
+"""The format of a log line."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Limits of the protocol that ordinary clients never reach; tests/attacks/ has the others."""
+"""Limits of the protocol that ordinary clients never reach; tests/attacks/ tests the rest."""
 
 import resource
 import sys

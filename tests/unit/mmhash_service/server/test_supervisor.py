@@ -1,4 +1,4 @@
-"""When a process is restarted; test_server.py has the processes."""
+"""When the supervisor restarts a process; test_server.py runs real processes."""
 
 from mmhash_service.server.supervisor import restart_delay
 

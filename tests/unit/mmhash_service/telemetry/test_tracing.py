@@ -1,4 +1,4 @@
-"""Spans: nothing without an SDK; with one, the parts of a request, and no content of it."""
+"""Spans: none without an SDK; with one, the parts of a request without its content."""
 
 import time
 from collections.abc import Iterator

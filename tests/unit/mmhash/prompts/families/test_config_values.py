@@ -1,4 +1,4 @@
-"""Settings are read within bounds, and what is not known is refused."""
+"""Values of a model's configuration are checked against bounds, and unknown ones refused."""
 
 from pathlib import Path
 

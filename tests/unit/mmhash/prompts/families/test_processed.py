@@ -1,4 +1,4 @@
-"""What is refused of models whose own processor is asked."""
+"""Refusals for models whose own processor is asked."""
 
 from pathlib import Path
 

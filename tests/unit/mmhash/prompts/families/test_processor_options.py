@@ -1,4 +1,4 @@
-"""Options of requests are read by kind, and unknown ones refused."""
+"""Processing options of requests are read by modality, and unknown ones refused."""
 
 import pytest
 
