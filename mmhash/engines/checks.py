@@ -110,6 +110,11 @@ def tokens(name: str, values: Any) -> "list[int] | np.ndarray[Any, Any]":
 
 def token_list(name: str, values: Any) -> list[int]:
     """Return a list of non-negative 64-bit ints."""
+    return token_array(name, values).tolist()
+
+
+def token_array(name: str, values: Any) -> "array[int]":
+    """Return an array of non-negative 64-bit ints."""
     found = tokens(name, values)
     if isinstance(found, np.ndarray):
         if found.ndim != 1:
@@ -118,10 +123,9 @@ def token_list(name: str, values: Any) -> list[int]:
             )
         found = found.tolist()
     try:
-        array("Q", found)  # much faster than min and max
+        return array("Q", found)
     except OverflowError:
         raise InputValueError(f"{name} must hold numbers from 0 to 2**64 - 1") from None
-    return found
 
 
 def pairs(name: str, values: Any) -> list[int]:

@@ -119,6 +119,8 @@ class Prompt:
     cache_salt: str | None = None
     extra_key: str | None = None
     options: BlockOptions = field(default_factory=BlockOptions)
+    tenant: bytes | None = None
+    """Whose prompt this is. It changes no key: names are kept for each tenant."""
 
     @property
     def special_fields(self) -> list[str]:

@@ -211,6 +211,7 @@ class Planner:
             cache_salt=read_text(self.request.members, "cache_salt"),
             extra_key=read_text(self.request.members, "extra_key"),
             options=block_options(self.options),
+            tenant=self.options["tenant"],
         )
         keys, event_ids = self.engine.prompt_blocks(prompt, self.release)
         whole = len(token_ids) // block_size

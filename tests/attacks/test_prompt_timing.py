@@ -1,6 +1,6 @@
 """A tenant that guesses another tenant's prompts from how fast they are planned.
 
-Each tenant has its own cache of token ids.
+Each tenant has its own cache of token ids, and its own names of blocks.
 """
 
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mmhash.engines.vllm import blocks
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
@@ -59,3 +60,19 @@ def test_a_text_of_one_tenant_is_not_cached_for_another(planner: Any, path: str)
     assert encoder._words._known.keys() == SECRETS
     words = [known.keys() for known in encoder._words._known.values()]
     assert words[0] == words[1] == words[2] != set()
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_blocks_that_one_tenant_has_named_are_named_again_for_another(
+    planner: Any, path: str
+) -> None:
+    client, _ = planner
+    long = chat({"type": "text", "text": "of acme " * 50})
+    blocks._kept_keys.cache_clear()
+    for tenant in (None, *TENANTS):
+        post(client, path, tenant, long)
+    first = blocks._kept_keys.cache_info()
+    assert first.hits == 0 < first.misses
+    for tenant in (None, *TENANTS):
+        post(client, path, tenant, long)
+    assert blocks._kept_keys.cache_info()[:2] == (first.misses, first.misses)

@@ -22,7 +22,7 @@ from mmhash.engines.engine import (
     Step,
 )
 from mmhash.engines.sglang.pads import mm_hash, pad_input_ids, pad_values, padding
-from mmhash.engines.sglang.pages import event_id, event_keys, page_keys
+from mmhash.engines.sglang.pages import event_ids, event_keys, page_keys
 from mmhash.engines.sglang.releases import RELEASES, is_rust
 from mmhash.errors import InputValueError
 
@@ -74,11 +74,14 @@ def _prompt_fields(version: str) -> frozenset[str]:
 def _blocks(prompt: Prompt, version: str) -> BlockList:
     ids, size = _pad(prompt.token_ids, prompt.spans, version), prompt.block_size
     extra_key, salt = prompt.extra_key, prompt.cache_salt
-    keys = page_keys(ids, size, extra_key=extra_key, cache_salt=salt, version=version)
+    tenant = prompt.tenant
+    keys = page_keys(
+        ids, size, extra_key=extra_key, cache_salt=salt, version=version, tenant=tenant
+    )
     event_names = keys
     if (extra_key, salt) != (None, None):  # event ids have another seed than keys
-        event_names = event_keys(ids, size, cache_salt=salt, version=version)
-    return BlockList(keys, [event_id(name) for name in event_names])
+        event_names = event_keys(ids, size, cache_salt=salt, version=version, tenant=tenant)
+    return BlockList(keys, event_ids(event_names))
 
 
 _CHAT = ChatFormat(

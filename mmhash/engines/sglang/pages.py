@@ -4,6 +4,7 @@ import hashlib
 import re
 from array import array
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,16 +32,18 @@ def page_keys(
     extra_key: str | None = None,
     cache_salt: str | None = None,
     version: str = LATEST,
+    tenant: bytes | None = None,
 ) -> list[str]:
     """Return the storage key of each page in hex, chained; the last page may be short.
 
     The chain continues from the key `prior`, or begins with the namespace of `extra_key` and
     `cache_salt`. As in the engine, an empty `prior` begins the chain without a namespace.
-    `page_size=None` means one page for all tokens.
+    `page_size=None` means one page for all tokens. `tenant` changes no key: keys are kept for later
+    prompts of the same tenant, because timing would reveal them to others.
     """
     seed = namespace_seed(extra_key, cache_salt, version=version)
     given = check_optional_text("prior", prior)
-    return _chain(tokens, page_size, seed if given is None else given, version)
+    return _chain(tokens, page_size, seed if given is None else given, version, tenant)
 
 
 def event_keys(
@@ -49,13 +52,14 @@ def event_keys(
     *,
     cache_salt: str | None = None,
     version: str = LATEST,
+    tenant: bytes | None = None,
 ) -> list[str]:
     """Return the keys behind the ids in KV events: storage keys without `extra_key`."""
     _require_namespaces(None, cache_salt, version)
     seed = None
     if cache_salt is not None:
         seed = hashlib.sha256(b"sglang-cache-salt-v1\0" + cache_salt.encode()).hexdigest()
-    return _chain(tokens, page_size, seed, version)
+    return _chain(tokens, page_size, seed, version, tenant)
 
 
 def namespace_seed(
@@ -81,6 +85,13 @@ def event_seed(
 def event_id(page_key: str) -> int:
     """Return the id of a page in KV events: the first 64 bits of its key, signed."""
     return int.from_bytes(_digest(page_key, "page_key")[:8], "big", signed=True)
+
+
+def event_ids(page_keys: Sequence[str]) -> list[int]:
+    """Return the ids of pages in KV events, whose keys `page_keys` returned."""
+    words = np.frombuffer(bytes.fromhex("".join(page_keys)), ">i8")
+    ids: list[int] = words.reshape(-1, 4)[:, 0].tolist()  # a key has four words
+    return ids
 
 
 def namespaced_event_id(identifier: int, seed: bytes | None) -> int:
@@ -121,14 +132,37 @@ def _digest(text: str, name: str) -> bytes:
     return bytes.fromhex(text)
 
 
-def _chain(tokens: Tokens, page_size: int | None, seed: str | None, version: str) -> list[str]:
+def _chain(
+    tokens: Tokens, page_size: int | None, seed: str | None, version: str, tenant: bytes | None
+) -> list[str]:
     pages = _pages(tokens, page_size, version)
     digest = _digest(seed, "prior") if seed else b""
+    is_kept = page_size is not None and page_size <= _RUN_TOKENS
+    name = _kept_keys if is_kept else _run_keys
+    run = max(1, _RUN_TOKENS // (page_size or _RUN_TOKENS))
+    keys: list[str] = []
+    for start in range(0, len(pages), run):
+        keys += name(tenant, digest, tuple(pages[start : start + run]))
+        digest = bytes.fromhex(keys[-1])
+    return keys
+
+
+# Prompts are named in runs of this many tokens. The keys of the last runs are kept, because most
+# prompts continue another: 250 000 tokens, which take 40 MB in pages of one token.
+_RUN_TOKENS = 256
+_RUNS_KEPT = 1024
+
+
+def _run_keys(_tenant: bytes | None, digest: bytes, pages: tuple[bytes, ...]) -> Sequence[str]:
+    """Return the keys of consecutive pages. `digest` is the key of the page before them."""
     keys = []
     for page in pages:
         digest = hashlib.sha256(digest + page).digest()
         keys.append(digest.hex())
     return keys
+
+
+_kept_keys = lru_cache(_RUNS_KEPT)(_run_keys)
 
 
 def _pages(tokens: Tokens, page_size: int | None, version: str) -> list[bytes]:

@@ -1,6 +1,7 @@
 """The keys of vLLM's prefix cache: a chain over whole blocks of tokens and their items."""
 
 import pickle
+from array import array
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from hashlib import sha256
@@ -14,9 +15,9 @@ from mmhash.engines.vllm.block_extras import (
     ExtraKeys,
     Lora,
     Span,
+    checked_extra_keys,
     copied_extra_keys,
     copied_text,
-    extra_keys,
 )
 from mmhash.engines.vllm.releases import LATEST, RELEASES
 from mmhash.errors import InputTypeError, InputValueError
@@ -81,6 +82,7 @@ def block_keys(
     seed: str | None = None,
     lookahead: int = 0,
     hashed_after: Sequence[int] = (),
+    tenant: bytes | None = None,
 ) -> list[bytes]:
     """Return the key of each whole block, bound to all blocks before it.
 
@@ -88,14 +90,15 @@ def block_keys(
     the start of a prompt. `block_algorithm` is the engine's `--prefix-caching-hash-algo`, and
     `seed` its PYTHONHASHSEED. `lookahead` is how many tokens after a block its key includes. vLLM
     usually hashes a prompt in one step. If it did not, pass the number of tokens at each earlier
-    step as `hashed_after`: until 0.30 the steps change which items later blocks contain.
+    step as `hashed_after`: until 0.30 the steps change which items later blocks contain. `tenant`
+    changes no key: keys are kept for later prompts of the same tenant, because timing would reveal
+    them to others.
     """
-    hash_ = _block_hash(block_algorithm)
     parent = none_hash(version=version, seed=seed, block_algorithm=block_algorithm)
-    tokens = checks.token_list("tokens", tokens)
+    packed = checks.token_array("tokens", tokens)
     block_size = check_int("block_size", block_size, 1, checks.MAX_TOKENS)
-    extras = extra_keys(
-        tokens,
+    extras = checked_extra_keys(
+        packed,
         block_size,
         version=version,
         items=items,
@@ -104,12 +107,46 @@ def block_keys(
         lookahead=lookahead,
         hashed_after=hashed_after,
     )
-    keys = []
+    ids = packed[: len(extras) * block_size].tobytes()
+    step = _RUN * block_size * packed.itemsize
+    keys: list[bytes] = []
+    for number, start in enumerate(range(0, len(ids), step)):
+        bound = tuple(extras[number * _RUN : (number + 1) * _RUN])
+        # A salt, or a block that binds many items, may take much memory.
+        has_salt = number == 0 and cache_salt is not None
+        is_short = not has_salt and max(map(len, filter(None, bound)), default=0) <= 2
+        name = _kept_keys if is_short and block_size <= _MAX_KEPT else _run_keys
+        run = ids[start : start + step]
+        keys += name(tenant, block_algorithm, block_size, parent, run, bound)
+        parent = keys[-1]
+    return keys
+
+
+# Prompts are named in runs of this many blocks. The keys of the last runs are kept, because most
+# prompts continue another: 500 000 tokens in blocks of 16, which take about 10 MB.
+_RUN = 16
+_RUNS_KEPT = 2048
+_MAX_KEPT = 64  # tokens of a block
+
+
+def _run_keys(
+    _tenant: bytes | None,
+    algorithm: str,
+    block_size: int,
+    parent: bytes,
+    ids: bytes,
+    extras: tuple[ExtraKeys, ...],
+) -> Sequence[bytes]:
+    """Return the keys of consecutive blocks. `ids` has their tokens, of 64 bits each."""
+    hash_, keys = _block_hash(algorithm), []
     dumps, new = hash_.dumps, hash_.new  # looked up once, not for each block
-    for array, extra in zip(hash_.arrays(tokens, block_size), extras, strict=False):
-        parent = new(dumps((parent, array, extra))).digest()
+    for tokens, extra in zip(hash_.arrays(array("Q", ids), block_size), extras, strict=True):
+        parent = new(dumps((parent, tokens, extra))).digest()
         keys.append(parent)
     return keys
+
+
+_kept_keys = lru_cache(_RUNS_KEPT)(_run_keys)
 
 
 def block_key(

@@ -81,6 +81,7 @@ def _blocks(prompt: Prompt, version: str) -> BlockList:
         seed=options.get("seed"),
         lookahead=options.get("lookahead") or 0,
         version=version,
+        tenant=prompt.tenant,
     )
     return _block_list(keys)
 

@@ -13,6 +13,7 @@ from mmhash_service.endpoints import examples
 from mmhash_service.endpoints.long_response import LongResponse
 from mmhash_service.endpoints.openapi import json_body
 from mmhash_service.endpoints.spans import Span, item_spans
+from mmhash_service.items.context import Tenant, resolve_tenant
 from mmhash_service.items.hashed import find_engine, require
 from mmhash_service.plan.schema import ENGINE_NAME, BlockFields
 from mmhash_service.problems.problem import Problem
@@ -49,13 +50,15 @@ class BlocksAnswer(BaseModel):
 async def blocks(request: Request) -> Response:
     """Return the key of each block of a prompt. A key depends on all blocks up to its own."""
     resources = Resources.of(request)
+    settings = resources.settings
+    tenant = resolve_tenant(request, settings)
     with resources.limits.admit() as admission:
-        text = await read_json(request, resources.settings, admission)
-        payload = await resources.prompts.for_size(len(text)).run(_blocks, text, resources.settings)
+        text = await read_json(request, settings, admission)
+        payload = await resources.prompts.for_size(len(text)).run(_blocks, text, settings, tenant)
         return LongResponse(payload, resources.limits)
 
 
-def _blocks(text: bytes, settings: Settings) -> str:
+def _blocks(text: bytes, settings: Settings, tenant: Tenant | None) -> str:
     body = parse_json(text, BlocksBody)
     requested = find_engine(body.engine, settings.engine_fallback)
     require(requested.engine, "blocks")
@@ -66,6 +69,7 @@ def _blocks(text: bytes, settings: Settings) -> str:
         cache_salt=body.cache_salt,
         extra_key=body.extra_key,
         options=body.block_options,
+        tenant=tenant.secret if tenant else None,
     )
     try:
         keys, event_ids = requested.engine.prompt_blocks(prompt, requested.version)

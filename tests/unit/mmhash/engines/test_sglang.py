@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import mmhash
 from mmhash import InputError, InputTypeError, InputValueError
 from mmhash.engines import sglang
+from mmhash.engines.engine import Prompt
 
 NOISE = np.random.default_rng(3).integers(0, 256, 1 << 20, dtype=np.uint8)
 KEY = mmhash.key(NOISE)
@@ -91,15 +92,23 @@ def test_arguments_of_a_later_release_are_refused() -> None:
 # pages
 
 
-def test_page_keys_are_a_chain_of_sha256() -> None:
-    tokens = list(range(100, 140))
-    keys = sglang.page_keys(tokens, 16)
+@pytest.mark.parametrize("size", [1, 16, 300])
+def test_page_keys_are_a_chain_of_sha256(size: int) -> None:
+    tokens = list(range(100, 740))
     digest, expected = b"", []
-    for start in range(0, 40, 16):
-        page = np.array(tokens[start : start + 16], "<u4").tobytes()
+    for start in range(0, 640, size):
+        page = np.array(tokens[start : start + size], "<u4").tobytes()
         digest = hashlib.sha256(digest + page).digest()
         expected.append(digest.hex())
-    assert keys == expected
+    assert sglang.page_keys(tokens, size) == expected
+    prompt = Prompt(tokens, size)
+    ids = [sglang.event_id(key) for key in expected]
+    assert sglang.ENGINE.prompt_blocks(prompt, sglang.LATEST) == (expected, ids)
+
+
+def test_a_chain_continues_from_a_prior_key() -> None:
+    tokens = list(range(100, 140))
+    keys = sglang.page_keys(tokens, 16)
     assert (
         sglang.page_keys(np.array(tokens), 16)
         == sglang.page_keys(np.array(tokens, np.uint32), 16)
