@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from fastapi import Request
 from msgspec import Struct
@@ -22,6 +22,7 @@ from mmhash_service.gateway.request import (
     named_model,
     plan_for_workers,
 )
+from mmhash_service.gateway.resources import GatewayResources
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.gateway.worker_spec import EngineSpec
 from mmhash_service.items.context import (
@@ -35,9 +36,6 @@ from mmhash_service.limits.capacity import Admission
 from mmhash_service.plan.annotate import needs_of, places_to_fill, put_hashes, read_to_annotate
 from mmhash_service.problems.problem import Problem
 from mmhash_service.telemetry import metrics
-
-if TYPE_CHECKING:
-    from mmhash_service.gateway.resources import GatewayResources
 
 logger = logging.getLogger(__name__)
 
@@ -174,7 +172,7 @@ class Routing:
 
     def __init__(
         self,
-        resources: "GatewayResources",
+        resources: GatewayResources,
         request: Request,
         routed: RoutedRequest,
         admission: Admission,

@@ -3,12 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from mmhash_service.memo.redis import RedisStore
 from mmhash_service.telemetry import metrics
-
-if TYPE_CHECKING:
-    from mmhash_service.memo.redis import RedisStore
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +31,7 @@ PROBE_S = 1.0
 class Breaker:
     """A store with time-outs. After a few failures only probes reach it, until one succeeds."""
 
-    def __init__(self, store: "RedisStore") -> None:
+    def __init__(self, store: RedisStore) -> None:
         self._store = store
         self._lookups = 0
         self._failures = 0

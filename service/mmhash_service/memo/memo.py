@@ -16,6 +16,7 @@ from mmhash.prompts.processor.messages import Question
 from mmhash_service.memo import entries
 from mmhash_service.memo.breaker import Breaker
 from mmhash_service.memo.entries import MAX_VALUE, Entry, Fetched, Pixels
+from mmhash_service.memo.redis import find_store
 from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
 from mmhash_service.telemetry import metrics, tracing
@@ -43,15 +44,10 @@ class Memo:
         self._max_pixels = settings.max_pixels
         self._timeout_s = settings.work_timeout_s
         self._cache = LruCache(settings.memo_bytes, entry_size)
-        self._store: Breaker | None = None
-        # The scheme of the store's URL, for /info.
-        self.kind = "memory"
-        if settings.memo_url is not None:
-            from mmhash_service.memo.redis import RedisStore  # noqa: PLC0415  (slow to import)
-
-            store = RedisStore(settings.memo_url.get_secret_value())
-            self._store = Breaker(store)
-            self.kind = store.scheme
+        store = find_store(settings)
+        self._store = None if store is None else Breaker(store)
+        self.kind = "memory" if store is None else store.scheme
+        """The scheme of the store's URL, for /info."""
         self._running: dict[bytes, _Running] = {}
         self._headers: LruCache[tuple[bytes, bytes], ImageHeader]
         self._headers = LruCache(_MAX_IMAGES, lambda *_: 1)

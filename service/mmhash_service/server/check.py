@@ -1,14 +1,12 @@
 """`mmhash serve --check`: tries everything that a server needs to start, without listening."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mmhash.errors import InputValueError, MMHashError
 from mmhash_service.fetch.hosts import HostAllowlist
+from mmhash_service.memo.redis import RedisStore, find_store
 from mmhash_service.settings import Settings
-
-if TYPE_CHECKING:
-    from mmhash_service.memo.redis import RedisStore
 
 _TIMEOUT_S = 10.0
 
@@ -23,7 +21,7 @@ def check_values(settings: Settings) -> None:
     try:
         HostAllowlist(settings.url_hosts)
         name = "memo_url"
-        _store(settings)
+        find_store(settings)
     except ValueError as error:
         raise InputValueError(f"settings: {name}: {error}") from error
 
@@ -37,22 +35,13 @@ def check_resources(settings: Settings) -> dict[str, Any]:
         from mmhash_service.models import Models  # noqa: PLC0415
 
         facts["models"] = Models(settings.models).names
-    if (store := _store(settings)) is not None:
+    if (store := find_store(settings)) is not None:
         asyncio.run(_ask(store))
         facts["memo"] = f"{store.scheme}: reachable"
     return facts
 
 
-def _store(settings: Settings) -> "RedisStore | None":
-    """Return the memo's store, not connected yet, or None if the settings name none."""
-    if settings.memo_url is None:
-        return None
-    from mmhash_service.memo.redis import RedisStore  # noqa: PLC0415  (slow to import)
-
-    return RedisStore(settings.memo_url.get_secret_value())
-
-
-async def _ask(store: "RedisStore") -> None:
+async def _ask(store: RedisStore) -> None:
     try:
         async with asyncio.timeout(_TIMEOUT_S):
             await store.get(b"mmhash-check")
