@@ -43,6 +43,7 @@ class Server(uvicorn.Server):
         self._until: float | None = None
         self._close_listener = False
         self._must_log_drain = False
+        self._listeners: list[socket.socket] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen to the supervisor, then accept connections."""
@@ -51,6 +52,48 @@ class Server(uvicorn.Server):
             link.setblocking(False)
             asyncio.get_running_loop().add_reader(link, self._on_supervisor, link)
         await super().startup(sockets=sockets)
+        for listener in sockets or ():
+            again = listener.dup()  # uvloop reads from the other one
+            again.setblocking(False)
+            self._listeners.append(again)
+            asyncio.get_running_loop().add_reader(again, self._accept_more, again)
+
+    def _accept_more(self, listener: socket.socket) -> None:
+        """Accept one connection for each running request.
+
+        uvloop accepts one in each turn of the event loop. Running requests make the turns long, so
+        of many new connections, such as those of probes, the last would wait for seconds.
+        """
+        tasks = self.server_state.tasks
+        for _ in range(len(tasks)):
+            try:
+                connection, _address = listener.accept()
+            except OSError:  # usually no connection waits; uvloop handles any other error
+                return
+            task = asyncio.create_task(self._take(connection))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+    async def _take(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.connect_accepted_socket(self._create_protocol, connection)
+
+    def _create_protocol(self) -> asyncio.Protocol:
+        return self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+
+    def _stop_listening(self) -> None:
+        for listener in self._listeners:
+            asyncio.get_running_loop().remove_reader(listener)
+            listener.close()
+        self._listeners.clear()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more connections, then finish as uvicorn does."""
+        self._stop_listening()
+        await super().shutdown(sockets)
 
     def _on_supervisor(self, link: socket.socket) -> None:
         try:
@@ -102,6 +145,7 @@ class Server(uvicorn.Server):
             self._reload = loop.run_in_executor(None, self._read_again)
         if self._until is not None:
             if self._close_listener:
+                self._stop_listening()
                 for server in self.servers:
                     server.close()
             if self._must_log_drain:
