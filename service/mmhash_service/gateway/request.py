@@ -1,39 +1,28 @@
-"""A request on its way to a worker, read once and planned for each engine of the fleet."""
+"""A request on its way to a worker, read once for all engines of the fleet."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Literal, NamedTuple, ParamSpec, TypeVar
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import ParamSpec, TypeVar
 
 import msgspec
 import numpy as np
 from fastapi import Request
 
-from mmhash import Digest
-from mmhash.prompts import Plan
-from mmhash.prompts.options import PlanOptions, complete
-from mmhash.prompts.planner import Planner
 from mmhash.requests import COUNTING_PATHS, PATHS, Document, MediaSource, ShortText
 from mmhash.requests.raw_json import PARSE_ERRORS
-from mmhash_service.gateway.expected import UnnamedBlocks, name_blocks
-from mmhash_service.gateway.worker_spec import EngineSpec
 from mmhash_service.guard.caller_hashes import (
     RequestRefusedError,
     check_form,
     strip_unverified_hashes,
 )
-from mmhash_service.items.context import RequestContext, Signer
+from mmhash_service.items.context import RequestContext
 from mmhash_service.limits.text import header_of
 from mmhash_service.limits.threads import ThreadPool
-from mmhash_service.models import Models
 from mmhash_service.plan.media import Needs, Resolved, resolve
-from mmhash_service.plan.request import Planning, open_document
+from mmhash_service.plan.request import open_document
 from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
-
-if TYPE_CHECKING:
-    from mmhash.prompts import Model
-
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -162,107 +151,3 @@ def is_light(text: bytes) -> bool:
     signs = np.frombuffer(text, np.uint8)  # faster than count()
     # Every member has a name in quotes, and every other value except the first follows a comma.
     return sum(int(np.count_nonzero(signs == sign)) for sign in b'",') <= _LIGHT_SIGNS
-
-
-FindMatches = Callable[[Sequence[int], int], Mapping[str, int]]
-"""Return how many leading tokens of a prompt each worker has, given the blocks and their size."""
-
-
-class Naming(NamedTuple):
-    """The engine and the adapter that determine the names of a request's blocks."""
-
-    engine: EngineSpec
-    hashes: Literal["engine", "key"] = "engine"
-    lora: str | None = None
-    lora_path: str | None = None
-
-
-class Planned(NamedTuple):
-    """A plan, and the request as planned."""
-
-    plan: Plan
-    text: bytes
-    """The request with the hashes of its media, and their tags."""
-    block_size: int
-    unnamed: UnnamedBlocks
-    matched: Mapping[str, int]
-
-
-def named_model(models: Models, name: str) -> "Model | None":
-    """Return the model that a request names, or None. If there is only one, return that."""
-    return models.get(_single(models) or name)
-
-
-def find_model(models: Models, name: str) -> "Model":
-    """Return the model that a request names, or raise the problem `unknown-model`."""
-    return models.find(_single(models) or name)
-
-
-def _single(models: Models) -> str | None:
-    names = models.names
-    return names[0] if len(names) == 1 else None
-
-
-async def plan_for_workers(
-    context: RequestContext,
-    model: "Model",
-    naming: Naming,
-    request: RoutedRequest,
-    find_matches: FindMatches,
-    *,
-    fetches: bool,
-) -> Planned:
-    """Return the plan, or raise a Problem with the reason why there is none.
-
-    Without fetching, the size of media at URLs is unknown. Matching runs in the thread that plans,
-    because matching many blocks takes milliseconds.
-    """
-    signer = context.signer
-    options, block_size = _plan_options(naming, context.tenant_secret, is_signed=signer is not None)
-
-    def match(planner: Planner, plan: Plan, _media: Resolved) -> Planned:
-        # An engine that names files itself gets no hash, so there is nothing to sign.
-        if signer is not None and plan.items and naming.engine.server == "python":
-            plan.annotated.set_tags(_tags(signer, plan, planner))
-        matched = find_matches(plan.event_ids, block_size)
-        unnamed = name_blocks(plan, block_size)
-        return Planned(plan, plan.annotated.write(), block_size, unnamed, matched)
-
-    return await Planning(
-        context,
-        model,
-        request.document,
-        options,
-        match,
-        fetches=fetches,
-        is_light=request.is_light,
-        media=request.media,
-    ).run()
-
-
-@lru_cache(256)  # engines, tenants and adapters are few
-def _plan_options(
-    naming: Naming, tenant: bytes | None, *, is_signed: bool
-) -> tuple[PlanOptions, int]:
-    """Return the options of plans, and the tokens of a block."""
-    if naming.engine.server == "mmhash" and not (naming.engine.by_tenant and is_signed):
-        tenant = None  # the plugin does not know the request's tenant
-    options = complete(
-        # Tags vouch for the hashes in a request.
-        hashes="key" if is_signed else naming.hashes,
-        tenant=tenant,
-        lora=naming.lora,
-        lora_path=naming.lora_path,
-        **naming.engine.plan_options(),
-    )
-    return options, naming.engine.tokens_per_block
-
-
-def _tags(signer: Signer, plan: Plan, planner: Planner) -> list[str]:
-    """Return the tags of the hashes in a planned request."""
-    if planner.request.content_prefix is None:
-        names = [item.key for item in plan.items]
-    else:
-        inline = (source for source in planner.sources if not source.is_remote)
-        names = [Digest("blake3", source.sha256()) for source in inline]
-    return [signer.tag(name) for name in dict.fromkeys(names)]

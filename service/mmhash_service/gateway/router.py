@@ -3,39 +3,46 @@
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cache, partial
-from typing import NamedTuple
+from functools import cache, lru_cache, partial
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fastapi import Request
 from msgspec import Struct
 
+from mmhash import Digest
 from mmhash.engines import vllm
+from mmhash.prompts import Plan
+from mmhash.prompts.options import PlanOptions, complete
+from mmhash.prompts.planner import Planner
 from mmhash.tags import TENANT_TAG_HEADER, tenant_key
 from mmhash_service.gateway.discovery import Adapter
-from mmhash_service.gateway.expected import UnnamedBlocks
+from mmhash_service.gateway.expected import UnnamedBlocks, name_blocks
 from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.policy import Candidate, Policy, Ranked, rank
 from mmhash_service.gateway.request import (
-    Naming,
     RoutedRequest,
-    find_model,
-    named_model,
-    plan_for_workers,
 )
 from mmhash_service.gateway.resources import GatewayResources
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.gateway.worker_spec import EngineSpec
 from mmhash_service.items.context import (
     RequestContext,
+    Signer,
     build_context,
     build_signer,
     resolve_tenant,
 )
 from mmhash_service.items.schema import HashQuery
 from mmhash_service.limits.capacity import Admission
+from mmhash_service.models import Models
 from mmhash_service.plan.annotate import needs_of, places_to_fill, put_hashes, read_to_annotate
+from mmhash_service.plan.media import Resolved
+from mmhash_service.plan.request import Planning
 from mmhash_service.problems.problem import Problem
 from mmhash_service.telemetry import metrics
+
+if TYPE_CHECKING:
+    from mmhash.prompts import Model
 
 logger = logging.getLogger(__name__)
 
@@ -163,6 +170,15 @@ def rank_workers(
     return Decision(ranked, best, prepared[best.engine])
 
 
+class Naming(NamedTuple):
+    """The engine and the adapter that determine the names of a request's blocks."""
+
+    engine: EngineSpec
+    hashes: Literal["engine", "key"] = "engine"
+    lora: str | None = None
+    lora_path: str | None = None
+
+
 class Routing:
     """A request, prepared once per engine and ranked anew for each attempt.
 
@@ -267,25 +283,38 @@ class Routing:
             base = await self._routed.model(context.work)
         else:
             naming, base = naming._replace(lora=name, lora_path=adapter.path), adapter.base
-        planned = await plan_for_workers(
+        signer = context.signer
+        options, block_size = _plan_options(
+            naming, context.tenant_secret, is_signed=signer is not None
+        )
+
+        def finish(planner: Planner, plan: Plan, _media: Resolved) -> Prepared:
+            # An engine that names files itself gets no hash, so there is nothing to sign.
+            if signer is not None and plan.items and engine.server == "python":
+                plan.annotated.set_tags(_tags(signer, plan, planner))
+            matches = self._fleet.index.match(plan.event_ids, block_size)
+            return Prepared(
+                plan.annotated.write(),
+                "planned",
+                first_key=plan.items[0].key.bytes if plan.items else b"",
+                plan=PlanSize(len(plan.token_ids), len(plan.blocks)),
+                matched={url: match.tokens for url, match in matches.items()},
+                event_ids=plan.event_ids,
+                block_size=block_size,
+                unnamed=name_blocks(plan, block_size),
+            )
+
+        planning = Planning(
             context,
             find_model(self._resources.models, base),
-            naming,
-            self._routed,
-            self._find_matches,
+            self._routed.document,
+            options,
+            finish,
             fetches=self._gateway.media_urls == "fetch",
+            is_light=self._routed.is_light,
+            media=self._routed.media,
         )
-        plan = planned.plan
-        return Prepared(
-            planned.text,
-            "planned",
-            first_key=plan.items[0].key.bytes if plan.items else b"",
-            plan=PlanSize(len(plan.token_ids), len(plan.blocks)),
-            matched=planned.matched,
-            event_ids=plan.event_ids,
-            block_size=planned.block_size,
-            unnamed=planned.unnamed,
-        )
+        return await planning.run()
 
     def _adapter(self, context: RequestContext, name: str, engine: EngineSpec) -> Adapter | None:
         """Return the LoRA adapter that a request names, if the adapter counts in block names."""
@@ -302,10 +331,6 @@ class Routing:
         if others or len(name) + len(adapter.path) > _MAX_ADAPTER:
             raise Problem("unplannable-prompt")
         return adapter
-
-    def _find_matches(self, event_ids: Sequence[int], block_size: int) -> dict[str, int]:
-        matches = self._fleet.index.match(event_ids, block_size)
-        return {url: match.tokens for url, match in matches.items()}
 
     async def _annotate(self, context: RequestContext, how: str, engine: EngineSpec) -> Prepared:
         routed, urls, work = self._routed, self._gateway.media_urls, context.work
@@ -357,3 +382,46 @@ def _reason(problem: Problem) -> str:
 @cache  # the settings name only a few engines
 def _hash_query(engine: str, sign: bool) -> HashQuery:
     return HashQuery(engines=engine, sign=sign)
+
+
+def named_model(models: Models, name: str) -> "Model | None":
+    """Return the model that a request names, or None. If there is only one, return that."""
+    return models.get(_single(models) or name)
+
+
+def find_model(models: Models, name: str) -> "Model":
+    """Return the model that a request names, or raise the problem `unknown-model`."""
+    return models.find(_single(models) or name)
+
+
+def _single(models: Models) -> str | None:
+    names = models.names
+    return names[0] if len(names) == 1 else None
+
+
+@lru_cache(256)  # engines, tenants and adapters are few
+def _plan_options(
+    naming: Naming, tenant: bytes | None, *, is_signed: bool
+) -> tuple[PlanOptions, int]:
+    """Return the options of plans, and the tokens of a block."""
+    if naming.engine.server == "mmhash" and not (naming.engine.by_tenant and is_signed):
+        tenant = None  # the plugin does not know the request's tenant
+    options = complete(
+        # Tags vouch for the hashes in a request.
+        hashes="key" if is_signed else naming.hashes,
+        tenant=tenant,
+        lora=naming.lora,
+        lora_path=naming.lora_path,
+        **naming.engine.plan_options(),
+    )
+    return options, naming.engine.tokens_per_block
+
+
+def _tags(signer: Signer, plan: Plan, planner: Planner) -> list[str]:
+    """Return the tags of the hashes in a planned request."""
+    if planner.request.content_prefix is None:
+        names = [item.key for item in plan.items]
+    else:
+        inline = (source for source in planner.sources if not source.is_remote)
+        names = [Digest("blake3", source.sha256()) for source in inline]
+    return [signer.tag(name) for name in dict.fromkeys(names)]
