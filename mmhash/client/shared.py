@@ -24,7 +24,6 @@ class SharedItems:
 
     def __init__(self, *, is_local: bool) -> None:
         self.is_used = is_local
-        self._has_served = False
         self._lock = Lock()
         self._pool: SharedPool | None = None
 
@@ -35,18 +34,11 @@ class SharedItems:
                 self._pool = SharedPool(POOL_BYTES)
             return self._pool
 
-    def note_success(self) -> None:
-        """Note that the service can read this memory."""
-        self._has_served = True
-
     def note_failure(self, problem: str) -> bool:
-        """Return True if the item failed only because it was sent in shared memory.
-
-        If the service has never found an item here, it cannot see this memory: stop using it.
-        """
+        """Return True if the item failed only because it was in shared memory; stop using it."""
         if problem not in {_NOT_FOUND, _NOT_LOCAL}:
             return False
-        self.is_used = self._has_served and problem == _NOT_FOUND
+        self.is_used = False
         return True
 
     def close(self) -> None:
@@ -99,6 +91,4 @@ class SharedCopy:
             return False
         # Acknowledge on behalf of a service that did not read the item.
         SharedTensor.open(self._handle).close()
-        if error is None:
-            self._shared.note_success()
         return isinstance(error, ServiceError) and self._shared.note_failure(error.type)

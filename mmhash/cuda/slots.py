@@ -14,9 +14,7 @@ CAPACITIES: Final = (1, 180, 1600)
 MAX_SEGMENTS = CAPACITIES[-1]
 MAX_PREIMAGES = 64  # how many different templates a launch may have
 
-# The struct Launch of launch.cuh. _SINGLE also has the arrays that follow, for one segment.
-_HEAD = struct.Struct("<6Q32s6I")
-_SINGLE = struct.Struct("<6Q32s6I2QI")
+_LAUNCH = "<6Q32s6I"  # the struct Launch of launch.cuh
 _FRAME = struct.Struct("<IHH")
 _NO_KEY = bytes(32)
 
@@ -44,7 +42,7 @@ class Slot:
         # A memoryview is faster to read and write than ctypes.
         self._pinned = memoryview((ctypes.c_char * _PINNED).from_address(pinned)).cast("B")
         self._ticket = 0
-        sizes = [_HEAD.size + 20 * capacity + 4 for capacity in CAPACITIES]
+        sizes = [struct.calcsize(_LAUNCH) + 20 * capacity + 4 for capacity in CAPACITIES]
         self._parameters = [ctypes.create_string_buffer(size) for size in sizes]
         self.arguments = [
             (ctypes.c_void_p * 1)(ctypes.addressof(buffer)) for buffer in self._parameters
@@ -72,15 +70,16 @@ class Slot:
             *(key, mode, ticket, count, shift, 1, head),
         )
         variant = 0 if count == 1 else 1 if count <= CAPACITIES[1] else 2
-        parameters = self._parameters[variant]
-        if variant == 0:
-            _SINGLE.pack_into(parameters, 0, *launch, grid.addresses[0], grid.lengths[0], 0)
-        else:
-            capacity, offset = CAPACITIES[variant], _HEAD.size
-            _HEAD.pack_into(parameters, 0, *launch)
-            struct.pack_into(f"<{count}Q", parameters, offset, *grid.addresses)
-            struct.pack_into(f"<{count}Q", parameters, offset + 8 * capacity, *grid.lengths)
-            struct.pack_into(f"<{count}I", parameters, offset + 16 * capacity, *grid.first_tiles)
+        gap = 8 * (CAPACITIES[variant] - count)
+        struct.pack_into(
+            f"{_LAUNCH}{count}Q{gap}x{count}Q{gap}x{count}I",
+            self._parameters[variant],
+            0,
+            *launch,
+            *grid.addresses,
+            *grid.lengths,
+            *grid.first_tiles,
+        )
         self._ticket = ticket
         return variant
 

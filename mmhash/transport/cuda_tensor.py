@@ -20,7 +20,7 @@ from mmhash.transport.layout import Layout
 from mmhash.transport.lease import Lease
 from mmhash.transport.segments import has_owner
 from mmhash.transport.shm_tensor import acknowledge_at_end
-from mmhash.view import View, view_of
+from mmhash.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,6 +64,10 @@ class IpcTensor(Feature["_IpcBacking"]):
             copied = tensor.clone() if device is None else tensor.to(wanted, copy=True)
         return copied  # noqa: RET504  (borrow() first checks the lease once more)
 
+    def cpu(self) -> "torch.Tensor":
+        """Return a copy on the CPU, as a torch tensor does."""
+        return self.reconstruct("cpu")
+
     @contextmanager
     def borrow(self) -> "Iterator[torch.Tensor]":
         """Yield the tensor in place.
@@ -85,19 +89,8 @@ class IpcTensor(Feature["_IpcBacking"]):
     def __mmhash_view__(self) -> View:
         backing = self._backing
         address = backing.address() + self._start
-        content = LeasedBytes(backing.device, address, self.nbytes, cast("torch.Tensor", self))
+        content = DeviceBytes(backing.device, address, self.nbytes, cast("torch.Tensor", self))
         return View(self.kind, self.dtype, self.shape, content, check_lease=backing.lease.check)
-
-
-class LeasedBytes(DeviceBytes):
-    """Bytes of a lease, which torch itself would read on the producer's device."""
-
-    __slots__ = ()
-
-    def to_host(self) -> memoryview:
-        """Copy the bytes to the host."""
-        feature = cast("IpcTensor", self.owner)
-        return view_of(feature.reconstruct("cpu")).on_host()
 
 
 class _IpcBacking:

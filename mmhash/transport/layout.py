@@ -17,7 +17,7 @@ from mmhash.errors import TransportError
 MAX_SLOTS = 4096
 MAX_CONSUMERS = 64
 ALIGNMENT = 512
-# Bytes for the reference to the pool's memory: the driver's handle, or a segment's name.
+# Bytes of the driver's handle for the pool's memory; zeros if the pool is in shared memory.
 MEMORY_SIZE = IPC_HANDLE_SIZE
 # Bytes of the UUID of the memory's device, which is the same in all processes.
 UUID_SIZE = 16
@@ -57,10 +57,6 @@ class Layout(NamedTuple):
     def slot_offset(self, slot: int) -> int:
         """Return the offset of a slot, in bytes."""
         return SLOTS_OFFSET + slot * slot_size(self.consumers)
-
-    def is_pool_segment(self, name: str) -> bool:
-        """Return True if the segment of that name is the pool's memory."""
-        return self.memory.rstrip(b"\0") == name.encode()
 
     def ready_offset(self, slot: int) -> int:
         """Return the offset of a slot's ready word, in bytes."""

@@ -55,18 +55,13 @@ class Lease:
         """Raise if the lease has ended: bytes read until now may belong to another feature."""
         self._check(self._opened().slot(self._grant.slot)[0])
 
-    def check_range(self, offset: int, nbytes: int, name: str = "") -> None:
-        """Raise unless the bytes are within the slice, and the slice is within the pool.
-
-        `name` is the pool's segment, if the pool's memory is a segment.
-        """
+    def check_range(self, offset: int, nbytes: int) -> None:
+        """Raise unless the bytes are within the slice, and the slice is within the pool."""
         ledger = self._opened()
         generation, _, start, length = ledger.slot(self._grant.slot)
         self._check(generation)
         if not start <= offset <= offset + nbytes <= start + length <= ledger.layout.nbytes:
             raise TransportError("a handle's bytes are not within the slice of its lease")
-        if name and not ledger.layout.is_pool_segment(name):
-            raise TransportError("a handle's segment is not the segment of its lease's pool")
 
     def wait_ready(self, timeout: float) -> None:
         """Wait until the producer's copy is done."""

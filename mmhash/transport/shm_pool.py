@@ -31,9 +31,7 @@ class SharedPool:
         self._owner = os.getpid()
         segment = Segment(nbytes)
         self._name = segment.name
-        self._ledger = Ledger(
-            nbytes, segment.name.encode(), consumers=consumers, timeout_s=timeout_s
-        )
+        self._ledger = Ledger(nbytes, consumers=consumers, timeout_s=timeout_s)
         self._content = np.frombuffer(map_shared(segment.name), np.uint8)
         self._free = weakref.finalize(self, _free, self._owner, self._ledger, segment)
 

@@ -102,7 +102,7 @@ class _SegmentBacking:
         if mapped is None:
             name, start, nbytes = self.handle.name, self.handle.offset, self.handle.nbytes
             if self._lease is not None:
-                self._lease.check_range(start, nbytes, name)
+                self._lease.check_range(start, nbytes)
                 mapped = pool_mappings.view(name, start, nbytes)
             else:
                 mapped = map_private(name, start, nbytes)
