@@ -58,12 +58,8 @@ def is_tensor_type(kind: Any) -> bool:
     return tensor is not None and issubclass(kind, tensor)
 
 
-def read_tensor(tensor: "torch.Tensor", at_once: bool) -> Content:
-    """Return the dtype, shape and bytes of a tensor.
-
-    With `at_once`, the caller hashes the bytes immediately, and a short tensor is copied, not
-    viewed.
-    """
+def read_tensor(tensor: "torch.Tensor") -> Content:
+    """Return the dtype, shape and bytes of a tensor; those of a short one are a copy."""
     try:
         if tensor.__class__ is not sys.modules["torch"].Tensor:
             tensor = _without_subclass(tensor)
@@ -85,7 +81,7 @@ def read_tensor(tensor: "torch.Tensor", at_once: bool) -> Content:
             address = tensor.data_ptr()
         if on_gpu:
             return dtype, shape, DeviceBytes(tensor.get_device(), address, nbytes, tensor)
-        if at_once and 0 < nbytes <= _COPY_MAX:
+        if 0 < nbytes <= _COPY_MAX:
             return dtype, shape, _memory_at(address)[:nbytes]
         return dtype, shape, _flat_tensor(tensor)
     except (MMHashError, MemoryError):

@@ -65,23 +65,20 @@ Members = tuple[
 
 def view_of(item: Any) -> View:
     """Return the view of `item`: its metadata and the location of its bytes."""
-    kind, dtype, shape, data, extra, check_lease = read_view(item, at_once=False)
+    kind, dtype, shape, data, extra, check_lease = read_view(item)
     # The shape of a tensor has torch's own class, which is not JSON.
     return View(kind, dtype, tuple(shape), data, extra, check_lease)
 
 
-def read_view(item: Any, at_once: bool = True) -> Members:
-    """Return the members of the view of `item`.
-
-    With `at_once`, the caller hashes the bytes immediately.
-    """
+def read_view(item: Any) -> Members:
+    """Return the members of the view of `item`."""
     kind = item.__class__
     if kind is np.ndarray:
         return _read_array(item)
     if kind is bytes:
         return "bytes", "", (), memoryview(item), b"", None
     if is_tensor_type(kind):
-        dtype, shape, data = read_tensor(item, at_once)
+        dtype, shape, data = read_tensor(item)
         return "tensor", dtype, shape, data, b"", None
     if isinstance(item, (bytes, bytearray, memoryview, mmap.mmap, array)):
         return _read_buffer(_buffer_of(item))
@@ -215,7 +212,7 @@ def _read_dlpack(item: Any) -> Members:
     # torch asserts that it was built with support for the device.
     except (AssertionError, BufferError, RuntimeError) as error:
         raise DeviceError(f"cannot read a {name}: neither numpy nor torch can") from error
-    dtype, shape, data = read_tensor(tensor, at_once=False)
+    dtype, shape, data = read_tensor(tensor)
     return "tensor", dtype, shape, data, b"", None
 
 

@@ -14,7 +14,6 @@ from torch import Tensor
 from mmhash.cpu import Hasher, cpu_count
 from mmhash.digest import Algorithm
 from mmhash.ops.host import SHARE, as_rows, hash_buffers
-from mmhash.view import bytes_of
 
 T = TypeVar("T")
 
@@ -72,7 +71,7 @@ def _longest_run(count: int, limit: int) -> int:
 
 def make(rows: Rows, images: int, scale: float | None, algorithm: Algorithm) -> Tensor:
     """Compute all features, and return the digest of each image."""
-    flat = bytes_of(rows.features)
+    flat = rows.features.view(torch.uint8).numpy().data
     size = len(flat) // max(images, 1)
     threads = max(1, min(cpu_count(), len(flat) // SHARE))
 

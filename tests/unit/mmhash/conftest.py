@@ -69,9 +69,9 @@ def on_device(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
         plain = type(item) is torch.Tensor and item.is_contiguous()
         return plain and not 0 < item.nbytes <= SHORT
 
-    def read_on_device(item: Any, at_once: bool) -> Content:
+    def read_on_device(item: Any) -> Content:
         if not is_on_device(item):
-            return read_tensor(item, at_once)
+            return read_tensor(item)
         dtype = str(item.dtype).removeprefix("torch.")
         return dtype, item.shape, DeviceBytes(0, item.data_ptr(), item.nbytes, item)
 

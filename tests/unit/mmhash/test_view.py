@@ -15,7 +15,7 @@ import mmhash
 from mmhash import DeviceError, InputTypeError
 from mmhash.dtypes import ITEM_SIZE
 from mmhash.torch_tensor import HOST, copy_bytes, locate_list
-from mmhash.view import read_view, view_of
+from mmhash.view import view_of
 
 BYTES = bytes(range(48))
 ARRAY = np.frombuffer(BYTES, np.uint8)
@@ -158,7 +158,6 @@ def test_short_tensors_have_the_bytes_of_long_ones(dtype: str, nbytes: int) -> N
     assert view[:3] == ("tensor", dtype, tuple(values.shape))
     assert type(view.shape) is tuple
     assert bytes(view.on_host()) == content.tobytes()
-    assert read_view(values)[:4] == (*view[:3], content.tobytes())
 
 
 def test_lists_that_are_not_located_together() -> None:
@@ -218,7 +217,7 @@ def test_a_list_is_located_as_its_tensors_are(
     assert contents == [bytes(view.on_host()) for view in views]
 
 
-@pytest.mark.parametrize("item", [BYTES, ARRAY, torch.arange(6).bfloat16(), ARRAY.reshape(6, 8)])
+@pytest.mark.parametrize("item", [BYTES, ARRAY, torch.arange(6000).bfloat16(), ARRAY.reshape(6, 8)])
 def test_read_in_place(item: Any) -> None:
     address = np.frombuffer(view_of(item).data, np.uint8).ctypes.data
     start = (
