@@ -7,7 +7,6 @@ import torch
 from torch.fx import GraphModule
 
 from mmhash.compile.manager import PassManager
-from mmhash.compile.nodes import copy_of
 
 Compiled = Callable[..., Any]
 
@@ -31,20 +30,12 @@ class Backend:
         *,
         options: Mapping[str, str] | None = None,
     ) -> Compiled:
-        """Rewrite the graph and compile it; if that fails, compile the original graph.
+        """Rewrite the graph and compile it.
 
         `options={"then": "eager"}` in torch.compile selects a backend other than Inductor.
         """
         then = torch._dynamo.lookup_backend({"then": self.then, **(options or {})}["then"])
-        original = copy_of(graph_module.graph)
-        self.manager(graph_module)
-        try:
-            return then(graph_module, example_inputs)
-        except Exception as error:
-            if not self.manager.disown(error):
-                raise
-        graph_module.graph = original
-        return then(graph_module, example_inputs)
+        return then(self.manager(graph_module), example_inputs)
 
 
 backend = Backend()

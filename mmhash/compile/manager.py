@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import perf_counter
 
 from torch.fx import Graph, GraphModule
@@ -52,7 +52,6 @@ class PassManager:
             passes = (FuseNormalizeDigest(), MergeDigests())
         self.passes = tuple(passes)
         self._report = PassReport(())
-        self._warned: set[str] = set()
 
     def __call__(self, graph_module: GraphModule) -> GraphModule:
         """Rewrite a graph in place, and return it.
@@ -84,8 +83,9 @@ class PassManager:
                 graph_module.recompile()
         except Exception as failure:  # noqa: BLE001  (the model must run even if a pass fails)
             graph_module.graph = kept
-            matches, error = 0, _reason(failure)
-            self._warn(graph_pass.name, error)
+            # The first line of the error; torch adds details below.
+            matches, error = 0, f"{type(failure).__name__}: {failure}".partition("\n")[0]
+            warnings.warn(f"compiler pass {graph_pass.name} was rolled back: {error}", stacklevel=3)
         taken = (perf_counter() - start) * 1e3
         after = len(graph_module.graph.nodes)
         return Row(graph_pass.name, matches, before, after, taken, error)
@@ -93,29 +93,3 @@ class PassManager:
     def last_report(self) -> PassReport:
         """Return the report about the last graph."""
         return self._report
-
-    def disown(self, error: Exception) -> bool:
-        """Report the last rewrites as rolled back, because they did not compile.
-
-        Return True if there were any.
-        """
-        blamed = [row for row in self._report.rows if row.matches]
-        for row in blamed:
-            self._warn(row.name, _reason(error))
-        self._report = PassReport(
-            tuple(
-                replace(row, matches=0, rolled_back=_reason(error)) if row in blamed else row
-                for row in self._report.rows
-            )
-        )
-        return bool(blamed)
-
-    def _warn(self, name: str, reason: str) -> None:
-        if name not in self._warned:
-            self._warned.add(name)
-            warnings.warn(f"compiler pass {name} was rolled back: {reason}", stacklevel=3)
-
-
-def _reason(error: Exception) -> str:
-    """Return the first line of an error; torch adds details below."""
-    return f"{type(error).__name__}: {error}".partition("\n")[0]

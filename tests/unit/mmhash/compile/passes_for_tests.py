@@ -60,14 +60,3 @@ class Unsound(Pass):
             later = graph.call_function(torch.neg, (addition,))
         addition.args = (later, later)
         return 1
-
-
-class Uncompilable(Pass):
-    """Leaves a sound graph of an operator that does not exist, which only a compiler sees."""
-
-    name = "uncompilable"
-
-    def __call__(self, graph_module: GraphModule) -> int:
-        (addition,) = _additions(graph_module)
-        addition.target = torch.mm
-        return 1
