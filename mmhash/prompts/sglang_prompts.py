@@ -35,7 +35,7 @@ _OPTIONS = frozenset(SGLANG_OPTIONS)
 _PART_OPTIONS = _OPTIONS | {"max_long_side_pixel"}
 
 # A template with one of these words belongs to a reasoning model.
-_OF_REASONING = re.compile("think|reason", re.IGNORECASE)
+_REASONING_WORDS = re.compile("think|reason", re.IGNORECASE)
 
 _TYPES = frozenset("object array string number integer boolean null".split())  # noqa: SIM905
 
@@ -87,7 +87,7 @@ def _chat_ids(planner: "Planner") -> list[int]:
     content_format = template.content_format("sglang", release)
     if request.places and content_format == "string":
         raise InputValueError("the chat template takes texts only, so SGLang drops media")
-    if form == "messages" and body["thinks"] and _OF_REASONING.search(template.source):
+    if form == "messages" and body["thinks"] and _REASONING_WORDS.search(template.source):
         raise UnplannedError("no plan for thinking: it depends on the server's reasoning parser")
     messages = request.messages()
     if form != "chat" and (

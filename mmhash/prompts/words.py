@@ -33,14 +33,14 @@ _QWEN2 = (
 _LLAMA3 = _QWEN2.replace(r"\p{N}|", r"\p{N}{1,3}|")
 
 
-def _of_ascii(expression: str) -> re.Pattern[str]:
+def _for_ascii(expression: str) -> re.Pattern[str]:
     """Translate an expression for ASCII texts: Python's `re` lacks Unicode classes."""
     inside = expression.replace(r"\p{L}\p{N}", "A-Za-z0-9")
     outside = inside.replace(r"\p{L}", "[A-Za-z]").replace(r"\p{N}", "[0-9]")
     return re.compile(outside, re.ASCII)
 
 
-_EXPRESSIONS = {text: _of_ascii(text) for text in (_GPT2, _QWEN2, _LLAMA3)}
+_EXPRESSIONS = {text: _for_ascii(text) for text in (_GPT2, _QWEN2, _LLAMA3)}
 
 # ByteLevel's characters for bytes of ASCII texts. All other bytes stand for themselves.
 _BYTE_LEVEL = str.maketrans({"\t": "ĉ", "\n": "Ċ", "\r": "č", " ": "Ġ"})

@@ -24,7 +24,7 @@ def read(document: Document, engine: Engine, release: str) -> EngineRequest:
     convert, formats = _CONVERTERS.get(engine.name), engine.annotate
     if convert is None or formats is None or formats.chat is None:
         raise NoFieldError(f"{engine.title} takes no Responses requests")
-    chat = _of_input_images(formats.chat(release))
+    chat = _with_input_images(formats.chat(release))
     request = EngineRequest(document, engine, release, chat)
     if document.members.get("previous_response_id") is not None:
         request.note_unclear(
@@ -37,7 +37,7 @@ def read(document: Document, engine: Engine, release: str) -> EngineRequest:
     return request
 
 
-def _of_input_images(chat: ChatFormat | None) -> ChatFormat | None:
+def _with_input_images(chat: ChatFormat | None) -> ChatFormat | None:
     """Adapt a chat's format to Responses, whose images have their own type and are plain texts."""
     if chat is None:
         return None

@@ -36,7 +36,7 @@ def convert(members: Mapping[str, Any], release: str, add_image: AddImage) -> di
         if isinstance(content, str):
             messages.append({"role": role, "content": content})
         else:
-            messages += _of_blocks(role, blocks_of(content), add_image)
+            messages += _chat_messages(role, blocks_of(content), add_image)
     effort = read_object(members, "output_config").get("effort")
     chat: dict[str, Any] = {
         "messages": messages,
@@ -60,7 +60,7 @@ def _system(system: Any) -> str:
     return "\n".join(text_of(text) for text in texts if text)
 
 
-def _of_blocks(
+def _chat_messages(
     role: str, blocks: list[dict[str, Any]], add_image: AddImage
 ) -> Iterator[dict[str, Any]]:
     """Convert a message's blocks. A user's tool results become messages between the parts."""

@@ -56,7 +56,7 @@ def _messages(members: Mapping[str, Any], add_image: AddImage) -> Iterator[dict[
         elif isinstance(content, str):
             yield {"role": role, "content": content}
         else:
-            yield from _of_blocks(role, blocks_of(content), add_image)
+            yield from _chat_messages(role, blocks_of(content), add_image)
 
 
 def _system_text(content: Any) -> str:
@@ -66,7 +66,7 @@ def _system_text(content: Any) -> str:
     return "".join(text for text in texts if text and not text_of(text).startswith(BILLING_HEADER))
 
 
-def _of_blocks(
+def _chat_messages(
     role: str, blocks: list[dict[str, Any]], add_image: AddImage
 ) -> Iterator[dict[str, Any]]:
     """Convert a message's blocks. Tool results become separate messages before this message."""
