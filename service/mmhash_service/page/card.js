@@ -30,8 +30,8 @@ export function fill(card, image) {
   const { bytes, pixels, problem } = image;
   card.querySelector(".note").replaceChildren(...notes(image));
   const rows = [
-    ...(bytes ? keyRows(bytes, "bytes", "sent by the gateway") : []),
-    ...(pixels ? keyRows(pixels, "pixels", "of the pixels") : []),
+    ...(bytes ? keyRows(bytes, "bytes") : []),
+    ...(pixels ? keyRows(pixels, "pixels") : []),
   ];
   card.querySelector("dl").replaceChildren(...rows);
   card.querySelector(".problem").textContent = problem?.message ?? "";
@@ -49,18 +49,18 @@ function notes({ file, size, pixels }) {
     .flatMap((note, index) => (index ? [" · ", note] : [note]));
 }
 
-function keyRows({ digest, key, engines }, of, whose) {
+function keyRows({ digest, key, engines }, of) {
   return [
     row(`digest of the ${of}`, digest),
     row(`key of the ${of}`, key),
-    ...engineRows(engines, whose),
+    ...engineRows(engines, of),
   ];
 }
 
-function engineRows(engines, whose) {
+function engineRows(engines, of) {
   return Object.entries(engines).flatMap(([engine, fields]) =>
     Object.entries(fields).map(([field, value]) =>
-      row(`${engine} ${field}, ${whose}`, Array.isArray(value) ? `[${value.join(", ")}]` : String(value)),
+      row(`${engine} ${field} of the ${of}`, Array.isArray(value) ? `[${value.join(", ")}]` : String(value)),
     ),
   );
 }

@@ -45,7 +45,7 @@ async function fleet() {
     return await api.workers();
   } catch (error) {
     if (error.status === 404) {
-      error.message = "This service has no workers. To see a fleet, start `mmhash gateway --worker URL,events=…,engine=…`.";
+      error.message = "This service has no workers. Start “mmhash gateway --worker URL”, and open its page.";
     }
     throw error;
   }
@@ -82,7 +82,7 @@ const blocksOf = ({ blocks, block_size }) => number(blocks) + (blocks ? ` × ${b
 function workerRow(worker, text) {
   const state = stateOf(worker);
   const values = [
-    worker.url, worker.engine ?? "not named", state, number(worker.requests), number(worker.load),
+    worker.url, worker.engine ?? "unknown", state, number(worker.requests), number(worker.load),
     worker.last_how ?? "–", cachedOf(worker, text), blocksOf(worker), compact.format(worker.events),
     `${number(1000 * worker.lag_s)} ms`, number(worker.gaps),
   ];
