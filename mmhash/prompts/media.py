@@ -11,6 +11,7 @@ from mmhash.engines import vllm
 from mmhash.errors import InputTypeError, InputValueError
 from mmhash.framing import frame
 from mmhash.hashing import digest
+from mmhash.hashing import key as key_of
 from mmhash.io.images import read_image_file
 from mmhash.prompts.families.family import MediaSize, Modality
 from mmhash.prompts.headers import ImageHeader, read_size
@@ -73,6 +74,10 @@ def read_media(planner: "Planner", source: MediaSource) -> Media:
             _check_media(found, source.modality)
             return found
     tenant = planner.options["tenant"]
+    if source.is_frames:
+        frames = source.frames()
+        size = planner.size_of_frames(read_size(frames[0]), len(frames))
+        return Media(size, key_of(frames, tenant=tenant))
     if source.modality == "video" or source.is_remote:
         kind = f"{source.modality} items behind URLs" if source.is_remote else "videos"
         raise UnknownMediaError(f"pass the sizes and keys of {kind} to plan() as media")

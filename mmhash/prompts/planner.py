@@ -14,6 +14,7 @@ from mmhash.framing import frame
 from mmhash.prompts import sglang_prompts, vllm_prompts
 from mmhash.prompts.expansion import expand, questions
 from mmhash.prompts.families.family import MAX_TOKENS, MediaSize, PlacedItem
+from mmhash.prompts.files import Section
 from mmhash.prompts.headers import ImageHeader, engine_size
 from mmhash.prompts.media import FileNaming, Media, read_media
 from mmhash.prompts.options import PlanOptions, block_options
@@ -30,6 +31,10 @@ MAX_ITEMS = 1024
 
 # The engines' defaults. On a CPU, vLLM's default is 128.
 BLOCK_SIZES = {"vllm": 16, "sglang": 1}
+
+# vLLM's defaults for a video that is sent as its frames.
+_MOST_FRAMES = 32
+_FRAME_OPTIONS = {"fps", "num_frames"}
 
 # How each engine makes the ids of each prompt, before placeholders are expanded.
 _PROMPTS = {"vllm": vllm_prompts.prompts, "sglang": sglang_prompts.prompts}
@@ -111,6 +116,25 @@ class Planner:
             header, self.engine.name, self.release, model_type=self.model.model_type
         )
         return MediaSize(width=width, height=height)
+
+    def size_of_frames(self, header: ImageHeader, sent: int) -> MediaSize:
+        """Return the size of a video that is sent as frames, from the first frame's header.
+
+        vLLM takes no frames of several sizes.
+        """
+        options = Section("media_io_kwargs", self.media_options).section("video")
+        unknown = sorted(options.values.keys() - _FRAME_OPTIONS)
+        if unknown:
+            raise InputValueError(
+                f"{options.where}: mmhash does not know the option {unknown[0][:60]}"
+            )
+        most = options.get("num_frames", int, _MOST_FRAMES)
+        fps = options.get("fps", float, 1.0)
+        if fps <= 0 or not (most > 0 or most == -1):
+            raise InputValueError(f"{options.where}: fps and num_frames must be above 0")
+        frames = sent if most == -1 else min(sent, most)
+        times = tuple(number / fps for number in range(frames))
+        return self.size_of(header)._replace(frames=frames, fps=fps, times=times)
 
     def questions(self, media: Mapping[MediaSource, Media]) -> list[Question]:
         """Return the questions for the model's processor that must be answered first."""

@@ -11,7 +11,6 @@ from mmhash.requests.media_source import (
     is_clear,
     is_clear_format,
     is_data_url,
-    is_frames,
 )
 from mmhash.requests.raw_json import RequestError, kind_of
 
@@ -95,9 +94,7 @@ def read_part(
         return
     is_url = field.text == "url" and (not chat.takes_base64 or has_scheme(text))
     source = request.document.source(field.modality, text, place, is_url=is_url)
-    # The engine would hash each frame, not the file.
-    is_read_whole = not (field.modality == "video" and is_frames(text))
-    takes_hash = field.takes_hash and is_read_whole and (is_object or not chat.in_media)
+    takes_hash = field.takes_hash and (is_object or not chat.in_media)
     holder = (*path, field.name) if chat.in_media else path
     request.add_part(part, Place(source, holder if takes_hash else None, chat.hash_name))
 

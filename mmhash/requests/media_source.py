@@ -22,6 +22,12 @@ _SCHEMES = ("data:", "http://", "https://", "file:")
 # A URL needs few escapes, for plus, slash and equals signs, and an escape is slow to decode.
 _MAX_ESCAPES = 100_000
 
+# With parameters in the URL, not every release of vLLM may read frames.
+_FRAMES = "data:video/jpeg;base64,"
+
+# vLLM takes the first 32 frames by default.
+_MAX_FRAMES = 1024
+
 _NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=]")
 
 # Base64 is decoded in steps, to let other threads take the GIL in between.
@@ -73,6 +79,20 @@ class MediaSource:
     def is_remote(self) -> bool:
         """True if the content must be fetched."""
         return self.is_url and not is_data_url(self.text)
+
+    @property
+    def is_frames(self) -> bool:
+        """True for a video that is sent as files of its frames instead of one file."""
+        return self.modality == "video" and self.text[: len(_FRAMES)].lower() == _FRAMES
+
+    def frames(self) -> list[bytearray]:
+        """Return the file of each frame. Raise InputValueError if the text is damaged."""
+        if self._content is not None:
+            return [self._content]
+        texts = self.text[len(_FRAMES) :].split(",", _MAX_FRAMES)
+        if len(texts) > _MAX_FRAMES:
+            raise DataUrlError(f"a video may have at most {_MAX_FRAMES} frames")
+        return list(map(decode_base64, texts))
 
     def content(self) -> bytearray:
         """Return content that is not remote. Raise InputValueError if the text is damaged."""
@@ -161,13 +181,11 @@ def is_clear(text: str) -> bool:
     if not is_data_url(text):
         return True
     comma = text.find(",")
+    head = text[: comma + 1].lower()
+    if head.startswith("data:video/jpeg;") and head != _FRAMES:
+        return False
     is_base64 = comma >= 0 and text.endswith(";base64", 0, comma)
     return is_base64 and text.find("%", comma) < 0 and comma + 1 < len(text)
-
-
-def is_frames(text: str) -> bool:
-    """Return True if vLLM reads the text as the frames of a video instead of a file."""
-    return text[:16].lower() == "data:video/jpeg;"
 
 
 def is_clear_format(format_: object) -> bool:

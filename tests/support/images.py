@@ -1,6 +1,7 @@
 """Images as files, as `data:` URLs and as parts of a chat."""
 
 import base64
+from collections.abc import Iterable
 from io import BytesIO
 from typing import Any
 
@@ -27,6 +28,11 @@ def encode_noise(
     body = BytesIO()
     images[0].save(body, name, **more)
     return body.getvalue()
+
+
+def frames_url(frames: Iterable[bytes]) -> str:
+    """Return the data: URL of a video that is sent as its frames."""
+    return "data:video/jpeg;base64," + ",".join(base64.b64encode(one).decode() for one in frames)
 
 
 def data_url(content: bytes, media_type: str = "image/png") -> str:

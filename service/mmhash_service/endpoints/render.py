@@ -224,14 +224,14 @@ def _names(plan: Plan, model_id: str) -> list[str]:
         for step in place.path or ():
             holder = holder[step]
         given = holder.get(place.name)
-        if isinstance(given, str):
+        if isinstance(given, str) and item.modality != "video":
             names += vllm.identifiers(item.modality, [b""], uuids=[given], **options)
         elif item.engine_name is not None:
             names.append(item.engine_name)
         else:
             message = (
-                f"The hash of image {number} depends on its pixels: it is one of the rare images"
-                " that this render server cannot name."
+                f"The hash of item {number} depends on its decoded content: this render server"
+                " cannot name it."
             )
             raise RenderRefusal(501, message)
     return names

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from mmhash import Digest
+from mmhash.cpu import hash_bytes
 from mmhash.digest import Algorithm
 from mmhash.errors import InputError, LimitError
 from mmhash.prompts.headers import ImageHeader, read_size
@@ -44,7 +45,7 @@ class Needs(NamedTuple):
     """What must be known about media, apart from their keys."""
 
     sizes: bool = False
-    """The sizes of images, for a plan."""
+    """The sizes of images and frames and the lengths of clips, for a plan."""
     sha256: bool = False
     """The SHA-256 of media at URLs, which SGLang's chats take as a hash."""
     urls: UrlTreatment = "fetch"
@@ -57,7 +58,9 @@ class ResolvedMedia(NamedTuple):
 
     item: HashedItem
     header: ImageHeader | None = None
-    """None if nothing needed it."""
+    """The header of an image or of a video's first frame, if it was needed."""
+    frames: int | None = None
+    """The number of frames, if a video was sent as frames."""
     samples: int | None = None
     """The length of a clip, if it was needed."""
     sha256: bytes | None = None
@@ -168,6 +171,8 @@ def _read(context: RequestContext, source: MediaSource, needs: Needs) -> Resolve
     is_image = source.modality == "image"
     is_pixels = context.pixels and is_image
     with naming(path=source.path):
+        if source.is_frames:
+            return _read_frames(context, source, needs)
         digest = _digest_of(source, "blake3" if is_pixels else context.algorithm)
         refuse_empty(len(source.content()))
         header = _read_header(source.content()) if needs.sizes and is_image else None
@@ -177,6 +182,23 @@ def _read(context: RequestContext, source: MediaSource, needs: Needs) -> Resolve
         if needs.sizes and source.modality == "audio":
             return resolved._replace(samples=_read_samples(source.content()))
         return resolved
+
+
+def _read_frames(context: RequestContext, source: MediaSource, needs: Needs) -> ResolvedMedia:
+    """Read a video that is sent as frames. Its item is the list of their files."""
+    with refusing_damage():
+        frames = source.frames()
+    parts = []
+    for frame in frames:
+        refuse_empty(len(frame))
+        digest = hash_bytes(memoryview(frame), context.algorithm)
+        parts.append(context.item(None, "bytes", "", (), len(frame), digest))
+    keys = memoryview(b"".join(part.key.bytes for part in parts))
+    digest = hash_bytes(keys, context.algorithm)
+    nbytes = sum(part.nbytes for part in parts)
+    item = context.item(None, "list", "", (len(parts),), nbytes, digest)
+    header = _read_header(frames[0]) if needs.sizes else None
+    return ResolvedMedia(item, header, frames=len(frames))
 
 
 def _hashed(
@@ -215,8 +237,8 @@ async def _finish(context: RequestContext, encoded: _Encoded) -> ResolvedMedia:
 
 async def _read_remote(context: RequestContext, source: MediaSource, needs: Needs) -> ResolvedMedia:
     is_image = source.modality == "image"
-    if needs.sizes and is_image and needs.urls == "fetch":
-        return await _read_remote_image(context, source, needs)
+    if needs.sizes and needs.urls == "fetch":
+        return await _read_remote_file(context, source, needs)
     is_pixels = is_image and context.pixels
     asked = JsonItem(kind="image" if is_pixels else "bytes", url=source.text)
     if needs.urls == "url":
@@ -240,23 +262,23 @@ async def _read_remote(context: RequestContext, source: MediaSource, needs: Need
     return ResolvedMedia(item, sha256=sha256.digest())
 
 
-async def _read_remote_image(
+async def _read_remote_file(
     context: RequestContext, source: MediaSource, needs: Needs
 ) -> ResolvedMedia:
-    """Return the image at a URL, from the memo if the host answers 304 Not Modified."""
-    image = _RemoteImage(context, source, needs)
+    """Return the image or clip at a URL. The memo has an image that its host says is unchanged."""
+    file = _RemoteFile(context, source, needs)
     # The memo stores pixels by the digest of the image's file.
     algorithm = "blake3" if context.pixels else context.algorithm
-    return await read_content(context, source.text, algorithm, image)
+    return await read_content(context, source.text, algorithm, file)
 
 
-class _RemoteImage:
-    """The image at a URL. It is held whole: some formats state the orientation after the pixels."""
+class _RemoteFile:
+    """The file at a URL. It is held whole: some formats state the orientation after the pixels."""
 
     def __init__(self, context: RequestContext, source: MediaSource, needs: Needs) -> None:
         self._context, self._modality, self._needs = context, source.modality, needs
         self._content = bytearray()
-        # The digest of the image's file; set by `finish`.
+        # The digest of the file; set by `finish`.
         self.digest: Digest
 
     async def recall(self, fetched: Fetched, /) -> ResolvedMedia | None:
@@ -282,7 +304,7 @@ class _RemoteImage:
         self._content += piece
 
     async def finish(self) -> ResolvedMedia:
-        """Return the image, and keep its header for the next fetch."""
+        """Return the image or clip, and keep an image's header for the next fetch."""
         source = MediaSource(self._modality, "", is_url=False, content=self._content)
         measured = await self._context.work.run(_read, self._context, source, self._needs)
         if isinstance(measured, _Encoded):

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_UNREAD = "mmhash reads only the sizes of images, and of WAV clips in the request"
+_UNREAD = "a video has a plan only if it is sent as data:video/jpeg;base64,<frame>,<frame>"
 
 # Planning a shorter text takes less time than handing it to a thread. An unknown expression in a
 # tokenizer can take minutes, so its model's requests always go to a thread.
@@ -228,10 +228,10 @@ class Planning(Generic[T]):
 def _check_plannable(sources: Sequence[MediaSource], *, fetches: bool) -> None:
     """Raise `unplannable-item` for the first medium whose size cannot be read."""
     for source in sources:
-        if source.modality == "video" or (source.is_remote and source.modality == "audio"):
+        if source.modality == "video" and not source.is_frames:
             raise Problem("unplannable-item", [InvalidPart(_UNREAD, pointer=source.pointer)])
         if source.is_remote and not fetches:
-            reason = "the size of an image at a URL is unknown: set media_urls to fetch"
+            reason = "the size of media at a URL is unknown: set media_urls to fetch"
             raise Problem("unplannable-item", [InvalidPart(reason, pointer=source.pointer)])
 
 
@@ -241,10 +241,13 @@ def _measured(planner: Planner, resolved: ResolvedMedia) -> Media:
     digest = item.digest if is_of_file else None
     if resolved.samples is not None:
         return Media(MediaSize(samples=resolved.samples), item.key, file_digest=digest)
-    if resolved.header is None:  # a video, or a clip at a URL
+    if resolved.header is None:
         raise Problem("unplannable-item", reason=_UNREAD)
     try:
-        size = planner.size_of(resolved.header)
+        if resolved.frames is None:
+            size = planner.size_of(resolved.header)
+        else:
+            size = planner.size_of_frames(resolved.header, resolved.frames)
     except InputError as error:
         raise Problem("unplannable-item", reason=str(error)) from error
     return Media(size, item.key, item.orientation, digest, resolved.engine_name)

@@ -93,8 +93,8 @@ PROBLEMS = {
     ),
     "unplannable-item": ProblemSpec(
         422,
-        "The size of an item is unknown: the item is a video, or its header is damaged, ambiguous "
-        "or of an unknown format.",
+        "The size of an item is unknown: the item is a video file, or its header is damaged, "
+        "ambiguous or of an unknown format.",
     ),
     "processor-unavailable": ProblemSpec(
         503,

@@ -14,7 +14,7 @@ from mmhash.engines import sglang, vllm
 from mmhash.errors import InputError, InputTypeError, InputValueError
 from mmhash.prompts import Media, MediaSize, Model, UnknownMediaError, UnknownModelError
 from tests.support import prompt_models
-from tests.support.images import data_url, encode
+from tests.support.images import data_url, encode, frames_url
 
 ENGINE = "vllm@0.32.0"
 
@@ -111,6 +111,44 @@ def test_media_behind_urls_come_from_the_caller(model: Model) -> None:
     assert plan.event_ids == model.plan(_chat(data_url(data)), ENGINE).event_ids
     with pytest.raises(UnknownMediaError):
         model.plan(_chat("https://example.com/b.png"), ENGINE, media=known)
+
+
+def _film(frames: int, **options: Any) -> dict[str, Any]:
+    url = frames_url(_png(280, 140 + 7 * (number == 0)) for number in range(frames))
+    part = {"type": "video_url", "video_url": {"url": url}}
+    chat = {"messages": [{"role": "user", "content": [part]}]}
+    return chat | ({"media_io_kwargs": {"video": options}} if options else {})
+
+
+@pytest.mark.parametrize(
+    ("sent", "options", "taken", "fps"),
+    [
+        (1, {}, 1, 1.0),
+        (33, {}, 32, 1.0),
+        (33, {"num_frames": -1, "fps": 2}, 33, 2.0),
+        (5, {"num_frames": 4}, 4, 1.0),
+    ],
+)
+def test_a_video_of_frames_is_planned(
+    model: Model, sent: int, options: dict[str, Any], taken: int, fps: float
+) -> None:
+    plan = model.plan(_film(sent, **options), ENGINE, model_id="/m")
+    (item,) = plan.items
+    assert item.size == MediaSize(280, 147, taken, fps, times=tuple(n / fps for n in range(taken)))
+    assert item.key == mmhash.key([_png(280, 147), *[_png()] * (sent - 1)])
+    uuid = vllm.uuid(item.key)
+    assert plan.request["messages"][0]["content"][0]["uuid"] == uuid
+    assert len(plan.event_ids) == len(plan.token_ids) // 16
+
+
+@pytest.mark.parametrize(
+    "options", [{"fps": 0}, {"num_frames": 0}, {"num_frames": "4"}, {"do_sample_frames": True}]
+)
+def test_a_video_of_frames_with_other_options_has_no_plan(
+    model: Model, options: dict[str, Any]
+) -> None:
+    with pytest.raises(InputValueError):
+        model.plan(_film(2, **options), ENGINE, model_id="/m")
 
 
 def test_tenants_have_their_own_blocks(model: Model) -> None:

@@ -8,6 +8,7 @@ from mmhash.requests.media_source import (
     _MAX_ESCAPES,
     Base64Error,
     DataUrlError,
+    MediaSource,
     decode_data_url,
     is_data_url,
 )
@@ -64,3 +65,27 @@ def test_long_base64_with_an_escape_in_it() -> None:
 @pytest.mark.parametrize("url", ["http://a/", "dat:,", "database:,", ""])
 def test_other_schemes_are_no_data_urls(url: str) -> None:
     assert not is_data_url(url)
+
+
+def video(text: str) -> MediaSource:
+    return MediaSource("video", text, content=None)
+
+
+def test_a_video_of_frames_has_a_file_for_each() -> None:
+    source = video("data:Video/JPEG;base64,YQ==,YmM=")
+    assert source.is_frames
+    assert source.frames() == [b"a", b"bc"]
+
+
+@pytest.mark.parametrize("text", ["data:video/mp4;base64,YQ==", "https://example.com/a.mp4"])
+def test_a_video_file_has_no_frames(text: str) -> None:
+    assert not video(text).is_frames
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [("YQ==,YQ", Base64Error), (",".join(["YQ=="] * 1025), DataUrlError)],
+)
+def test_damaged_frames(content: str, error: type[ValueError]) -> None:
+    with pytest.raises(error):
+        video(f"data:video/jpeg;base64,{content}").frames()

@@ -16,7 +16,7 @@ from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 from tests.live import models
 from tests.support import in_process
-from tests.support.images import data_url
+from tests.support.images import data_url, frames_url
 from tests.support.origin import Origin
 from tests.support.responses import problem_of
 
@@ -98,6 +98,28 @@ def test_items_are_those_of_annotate(planner: httpx.Client) -> None:
             name: expected[name] for name in expected.keys() - memo
         }
         assert answer["request"] == annotated.json()["request"]
+
+
+@pytest.mark.parametrize("frames", [[png()], [png()] * 3])
+def test_a_video_of_frames_is_planned_as_by_the_library(
+    planner: httpx.Client, folder: Path, frames: list[bytes]
+) -> None:
+    part = {"type": "video_url", "video_url": {"url": frames_url(frames)}}
+    request = {"model": "tiny", "messages": [{"role": "user", "content": [part]}]}
+    expected = Model.load(folder).plan(request, "vllm")
+    answer = plan(planner, request)
+    for name in ("token_ids", "event_ids", "request"):
+        assert answer[name] == getattr(expected, name)
+    (item,) = answer["items"]
+    assert item["key"] == mmhash.key(frames).hex()
+    assert (item["kind"], item["shape"]) == ("list", [len(frames)])
+
+
+def test_a_video_file_is_refused_by_name(planner: httpx.Client) -> None:
+    part = {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA"}}
+    request = {"messages": [{"role": "user", "content": [part]}]}
+    answer = planner.post("/plan", json=request, params={"model": "tiny", "engine": "vllm"})
+    assert answer.json()["type"].endswith(":unplannable-item")
 
 
 def test_an_image_by_url_is_planned_as_one_in_the_request(

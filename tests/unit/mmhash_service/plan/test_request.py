@@ -4,6 +4,7 @@ import io
 import wave
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import httpx
@@ -15,6 +16,7 @@ from mmhash_service.http.app import create_app
 from mmhash_service.settings import ModelSource, Settings
 from tests.support import in_process, processed_models
 from tests.support.images import data_url, encode, image_part
+from tests.support.origin import Origin
 from tests.support.processed_models import HANGING, HUNGRY, KILLED
 from tests.support.service import count
 
@@ -23,13 +25,23 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+def origin() -> Iterator[Origin]:
+    with closing(Origin()) as origin:
+        yield origin
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory, origin: Origin) -> Iterator[httpx.Client]:
     folder = tmp_path_factory.mktemp("models")
     hostile = processed_models.write_hostile(folder / "hostile")
     checked = processed_models.write_paddleocr(folder / "checked")
     source = ModelSource(path=hostile, unchecked=True, trust_remote_code=True)
     audio = processed_models.write_qwen2_audio(folder / "audio")
-    settings = Settings(models={"hostile": source, "checked": checked, "audio": audio})
+    settings = Settings(
+        models={"hostile": source, "checked": checked, "audio": audio},
+        url_hosts=(f"127.0.0.1:{origin.port}",),
+        url_networks=("127.0.0.0/8",),
+    )
     gateway = GatewaySettings(worker_list=["http://127.0.0.1:9,engine=vllm@0.32.0"])
     with in_process.running(create_app(settings, gateway)) as server:
         yield server.client
@@ -44,12 +56,19 @@ def chat(model: str, *sizes: tuple[int, int]) -> dict[str, Any]:
 AUDIO = {"model": "audio", "engine": "vllm@0.32.0"}
 
 
-def clip(samples: int, rate: int = 16_000) -> dict[str, Any]:
+def wav(samples: int, rate: int = 16_000) -> bytes:
     buffer = io.BytesIO()
     with wave.open(buffer, "wb") as file:
         file.setparams((1, 2, rate, samples, "NONE", ""))
         file.writeframes(bytes(2 * samples))
-    url = data_url(buffer.getvalue(), "audio/wav")
+    return buffer.getvalue()
+
+
+def inline(clip: bytes) -> str:
+    return data_url(clip, "audio/wav")
+
+
+def clip(url: str) -> dict[str, Any]:
     content = [{"type": "audio_url", "audio_url": {"url": url}}, {"type": "text", "text": "?"}]
     return {"messages": [{"role": "user", "content": content}]}
 
@@ -76,14 +95,24 @@ def test_each_size_is_asked_for_once(client: httpx.Client) -> None:
 def test_a_wav_clip_has_the_tokens_of_its_length(
     client: httpx.Client, samples: int, tokens: int
 ) -> None:
-    planned = client.post("/plan", json=clip(samples), params=AUDIO)
+    planned = client.post("/plan", json=clip(inline(wav(samples))), params=AUDIO)
     (item,) = planned.json()["items"]
     assert item["end"] - item["start"] == tokens
     assert item["modality"] == "audio"
 
 
+def test_a_clip_by_url_is_planned_as_one_in_the_request(
+    client: httpx.Client, origin: Origin
+) -> None:
+    origin.answers["/a.wav"] = Origin.ok(wav(16_000))
+    urls = (inline(wav(16_000)), f"http://127.0.0.1:{origin.port}/a.wav")
+    plans = [client.post("/plan", json=clip(url), params=AUDIO).json() for url in urls]
+    for name in ("token_ids", "spans", "event_ids"):
+        assert plans[0][name] == plans[1][name]
+
+
 def test_a_clip_at_another_rate_is_a_problem(client: httpx.Client) -> None:
-    answer = client.post("/plan", json=clip(44_100, rate=44_100), params=AUDIO)
+    answer = client.post("/plan", json=clip(inline(wav(44_100, rate=44_100))), params=AUDIO)
     assert answer.json()["type"] == "urn:mmhash:problem:unplannable-item"
     assert "not 44100" in answer.text
 
