@@ -61,10 +61,6 @@ class ModelFiles:
     """video_preprocessor_config.json, or `video_processor` of processor_config.json"""
     audio_processor: Section
     """an audio model's preprocessor_config.json, or `feature_extractor` of processor_config.json"""
-    processor: Section
-    """The members of processor_config.json itself"""
-    tokenizer: Section
-    """tokenizer_config.json"""
     token_id: Callable[[str], int]
     """Return the id of a token's text. Raise UnknownModelError if the tokenizer lacks the token."""
     encode: Callable[[str], list[int]]

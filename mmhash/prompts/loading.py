@@ -55,8 +55,6 @@ def read_directory(
         image_processor=_nested(processor, "image_processor", preprocessor),
         video_processor=_nested(processor, "video_processor", video),
         audio_processor=_nested(processor, "feature_extractor", preprocessor),
-        processor=processor,
-        tokenizer=tokenizer_config,
         token_id=token_id,
         encode=encoder.encode,
         model_processor=ModelProcessor(directory, trust_remote_code=trust_remote_code),

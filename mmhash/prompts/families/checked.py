@@ -42,6 +42,7 @@ _VLLM: dict[str, _Texts] = {
         "video": "<vision><|video_pad|></vision>",
     },
     "fast_vlm": _NO_TEXT,
+    "gemma3": {"image": "<start_of_image>"},
     "gemma3n": {"image": "<image_soft_token>", "audio": "<audio_soft_token>"},
     "gemma4": {**_GEMMA, "audio": "<audio_soft_token>"},
     "gemma4_unified": _GEMMA,
@@ -97,7 +98,7 @@ _VLLM: dict[str, _Texts] = {
 
 # SGLang writes no text for an item: its template places all of them.
 _SGLANG: dict[str, _Texts] = dict.fromkeys(
-    ("glm46v", "glm4v", "glm4v_moe", "mistral3", "pixtral"), _NO_TEXT
+    ("gemma3", "glm46v", "glm4v", "glm4v_moe", "mistral3", "pixtral"), _NO_TEXT
 )
 
 # The side below which vLLM and the processor enlarge an image differently.
@@ -106,8 +107,8 @@ _LEAST_SIDES = {"cosmos3_edge": 32, "minimax_m3_vl": 28}
 PADDED_CLIPS = frozenset({"qwen3_omni_moe"})
 """Types whose clips vLLM pads to whole steps of the spectrogram."""
 
-MERGED = frozenset({"gemma3n"})
-"""Types whose newlines around items vLLM merges with others."""
+MERGED = frozenset({"gemma3", "gemma3n"})
+"""Types whose newlines around items the engine merges with others."""
 
 NUMBERED = frozenset({"minicpmv4_6", "minicpmv4_7"})
 """Types whose prompts number the items."""

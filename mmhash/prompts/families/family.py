@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from mmhash.errors import LimitError
-from mmhash.prompts.families.processor_options import read_flat_options
-from mmhash.prompts.files import ModelFiles, Section
+from mmhash.prompts.files import ModelFiles
 from mmhash.prompts.processor.messages import Question
 from mmhash.requests import media_source
 
@@ -111,27 +110,6 @@ class Family(ABC):
     ) -> tuple[list[int], list[PlacedItem]]:
         """Return the expanded prompt as the engine joins it, because some families merge tokens."""
         return token_ids, items
-
-
-class ImageFamily(Family):
-    """A family of images with flat options: vLLM reads `images_kwargs` for only some families."""
-
-    image: Placeholder
-    options: ClassVar[frozenset[str]] = frozenset()
-    """The options of a request that change the number of tokens."""
-
-    def placeholders(self) -> Mapping[Modality, Placeholder]:
-        """Return the placeholder of an image."""
-        return {"image": self.image}
-
-    def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
-        """Return the tokens of an image."""
-        del modality
-        return self.expand_image(size, read_flat_options(options, self.options))
-
-    @abstractmethod
-    def expand_image(self, size: MediaSize, given: Section) -> Expansion:
-        """Return the tokens of an image with the options of its request."""
 
 
 def check_count(count: int) -> None:

@@ -1,54 +1,69 @@
 """InternVL: an image is a grid of square tiles, then the whole image."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from mmhash.prompts.families.config_values import read_count
-from mmhash.prompts.families.family import Expansion, ImageFamily, MediaSize, Placeholder
-from mmhash.prompts.families.layout import lay_out
+from mmhash.errors import InputValueError
+from mmhash.prompts.families.family import (
+    Expansion,
+    Family,
+    MediaSize,
+    Modality,
+    Placeholder,
+    check_count,
+)
+from mmhash.prompts.families.processor_options import read_options
 from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
 
 MAX_TILES = 64
 
+_MAX_SIDE = 1 << 16
+_OPTIONS = ("min_dynamic_patch", "max_dynamic_patch", "dynamic_image_size", "use_thumbnail")
 
-class InternVLChat(ImageFamily):
+
+class InternVLChat(Family):
     """InternVL 1.5 to 3.5 in OpenGVLab's form, as vLLM serves it: config.json has its settings."""
 
     model_types: ClassVar[frozenset[str]] = frozenset({"internvl_chat"})
-    image = Placeholder("<image>", "<image>")  # several tokens
-    options: ClassVar[frozenset[str]] = frozenset(
-        {"min_dynamic_patch", "max_dynamic_patch", "dynamic_image_size", "use_thumbnail"}
-    )
 
     def __init__(self, files: ModelFiles) -> None:
         super().__init__(files)
         if files.engine == "sglang":  # SGLang reads none of these settings
             raise UnknownModelError("SGLang tiles images of internvl_chat by rules of its own")
         vision = files.config.section("vision_config")
-        self.image_size = read_count(vision, "image_size")
-        side = self.image_size // read_count(vision, "patch_size")
+        self.image_size = _read_count(vision, "image_size", _MAX_SIDE)
+        side = self.image_size // _read_count(vision, "patch_size", _MAX_SIDE)
         ratio = files.config.get("downsample_ratio", float)
         if not (side and 1 / side <= ratio <= 1):
             raise UnknownModelError(
                 f"downsample_ratio in {files.config.where} must be above 0 and at most 1"
             )
         self.run = int(side**2 * ratio**2)
-        self.min_tiles = read_count(files.config, "min_dynamic_patch", most=MAX_TILES)
-        self.max_tiles = read_count(files.config, "max_dynamic_patch", most=MAX_TILES)
+        self.min_tiles = _read_count(files.config, "min_dynamic_patch", MAX_TILES)
+        self.max_tiles = _read_count(files.config, "max_dynamic_patch", MAX_TILES)
         self.is_dynamic = files.config.get("dynamic_image_size", bool)
         self.has_thumbnail = files.config.get("use_thumbnail", bool)
-        self.token = files.token_id("<IMG_CONTEXT>")
+        self.start, self.token, self.end = map(files.token_id, ("<img>", "<IMG_CONTEXT>", "</img>"))
 
-    def expand_image(self, size: MediaSize, given: Section) -> Expansion:
+    def placeholders(self) -> Mapping[Modality, Placeholder]:
+        """Return the placeholder of an image."""
+        return {"image": Placeholder("<image>", "<image>")}
+
+    def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
         """Return the tokens of all tiles between two marks."""
-        tiles = self.count_tiles(size, given)
-        return lay_out(self.files, "<img><IMG_CONTEXT></img>", self.token, self.run * tiles)
+        del modality
+        if "images_kwargs" in options:
+            raise InputValueError("mmhash does not know images_kwargs for this model")
+        given = read_options(options, "images_kwargs", _OPTIONS)
+        count = self.run * self.count_tiles(size, given)
+        check_count(count)
+        return Expansion([self.start, *[self.token] * count, self.end], [(1, count + 1)])
 
     def count_tiles(self, size: MediaSize, given: Section) -> int:
         """Return the number of tiles. If there are several, the whole image counts as one more."""
-        least = read_count(given, "min_dynamic_patch", self.min_tiles, MAX_TILES)
-        most = read_count(given, "max_dynamic_patch", self.max_tiles, MAX_TILES)
+        least = _read_count(given, "min_dynamic_patch", MAX_TILES, self.min_tiles)
+        most = _read_count(given, "max_dynamic_patch", MAX_TILES, self.max_tiles)
         if not given.get("dynamic_image_size", bool, self.is_dynamic):
             least = most = 1
         columns, rows = choose_grid(size, list_grids(least, most), self.image_size**2)
@@ -56,6 +71,14 @@ class InternVLChat(ImageFamily):
         if tiles != 1 and given.get("use_thumbnail", bool, self.has_thumbnail):
             tiles += 1
         return tiles
+
+
+def _read_count(settings: Section, name: str, most: int, default: int | None = None) -> int:
+    """Return a setting from 1 to `most`. Raise UnknownModelError for any other value."""
+    value = settings.get(name, int, default)
+    if not 1 <= value <= most:
+        raise UnknownModelError(f"{name} in {settings.where} must be from 1 to {most}")
+    return value
 
 
 @lru_cache(maxsize=64)

@@ -70,7 +70,7 @@ class Processed(Family):
     def merge(
         self, token_ids: list[int], items: list[PlacedItem]
     ) -> tuple[list[int], list[PlacedItem]]:
-        """Return the expanded prompt, with its newlines merged if vLLM merges them."""
+        """Return the expanded prompt, with its newlines merged if the engine merges them."""
         if self._newlines is None:
             return token_ids, items
         return self._newlines.merge(token_ids, items)

@@ -31,16 +31,3 @@ def read_options(options: Mapping[str, Any], kind: str, known: Collection[str]) 
             f"{_NAME}: mmhash does not know the option {unknown[0][:60]} for {kind}"
         )
     return Section(_NAME, merged)
-
-
-def read_flat_options(options: Mapping[str, Any], known: Collection[str]) -> Section:
-    """Return the options for images. Refuse options inside `images_kwargs`.
-
-    In some of these families vLLM reads `images_kwargs`, and in others it ignores them.
-    """
-    nested = sorted(name for name in options if name.endswith("_kwargs"))
-    if nested:
-        raise InputValueError(
-            f"{_NAME}: mmhash does not know the option {nested[0][:60]} for this model"
-        )
-    return read_options(options, "images_kwargs", known)

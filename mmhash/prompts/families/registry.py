@@ -1,14 +1,13 @@
 """The list of model families."""
 
 from mmhash.prompts.families.family import Family
-from mmhash.prompts.families.gemma3 import Gemma3
 from mmhash.prompts.families.internvl import InternVLChat
 from mmhash.prompts.families.processed import Processed
 from mmhash.prompts.families.qwen2_vl import Qwen2VL
 from mmhash.prompts.families.qwen3_vl import Qwen3VL
 from mmhash.prompts.files import ModelFiles
 
-FAMILIES: tuple[type[Family], ...] = (Qwen2VL, Qwen3VL, Gemma3, InternVLChat)
+FAMILIES: tuple[type[Family], ...] = (Qwen2VL, Qwen3VL, InternVLChat)
 
 
 def find(files: ModelFiles) -> Family:

@@ -187,17 +187,6 @@ def test_qwen3_vl_gets_no_hashes_from_sglang_0_5_20_on(tmp_path: Path) -> None:
     assert len(older.blocks) == len(older.token_ids)
 
 
-def test_options_of_images_only_are_refused_where_vllm_overlooks_them(tmp_path: Path) -> None:
-    model = Model.load(prompt_models.write("gemma3", tmp_path))
-    chat = _chat(data_url(_png()))
-    tokens = model.plan(chat, ENGINE).token_ids
-    chat["mm_processor_kwargs"] = {"images_kwargs": {}, "videos_kwargs": {"fps": 1}}
-    assert model.plan(chat, ENGINE, model_id="m").token_ids == tokens
-    chat["mm_processor_kwargs"] = {"images_kwargs": {"do_pan_and_scan": True}}
-    with pytest.raises(InputValueError, match="images_kwargs"):
-        model.plan(chat, ENGINE, model_id="m")
-
-
 @pytest.mark.parametrize("release", ["0.31.0", "0.32.0"])
 def test_qwen3_vl_names_videos_with_their_own_options(tmp_path: Path, release: str) -> None:
     """Without them, two videos that are sampled otherwise had the name of no block of vLLM's."""

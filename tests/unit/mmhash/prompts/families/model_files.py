@@ -17,13 +17,12 @@ def token_id(text: str) -> int:
 def model_files(kind: str, engine: str = "", release: str = "", **parts: Any) -> ModelFiles:
     """Return a model's files; a text has an id for each byte."""
     config = {"model_type": kind} | parts.pop("config", {})
-    names = ("image_processor", "video_processor", "audio_processor", "processor")
+    names = ("image_processor", "video_processor", "audio_processor")
     sections = {name: Section(name, parts.pop(name, {})) for name in names}
     assert not parts
     return ModelFiles(
         config=Section("config.json", config),
         **sections,
-        tokenizer=Section("tokenizer_config.json", {}),
         token_id=token_id,
         encode=lambda text: list(text.encode()),
         engine=engine,

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from mmhash.errors import InputValueError
 from mmhash.prompts.families import registry
 from mmhash.prompts.families.family import Family, MediaSize
 from mmhash.prompts.families.internvl import list_grids
@@ -51,6 +52,15 @@ def test_an_image_is_its_tiles_between_two_marks(
 def test_unknown_settings_are_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
     with pytest.raises(UnknownModelError):
         load(tmp_path, **changes)
+
+
+@pytest.mark.parametrize(
+    "options", [{"other": 1}, {"images_kwargs": {"max_dynamic_patch": 1}}, {"max_dynamic_patch": 0}]
+)
+def test_unknown_options_are_refused(tmp_path: Path, options: dict[str, Any]) -> None:
+    """vLLM reads `images_kwargs` in some models only."""
+    with pytest.raises(InputValueError):
+        load(tmp_path).expand("image", MediaSize(9, 9), options)
 
 
 def test_grids_are_in_the_order_of_vllm_s_set() -> None:

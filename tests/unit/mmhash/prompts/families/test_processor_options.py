@@ -3,7 +3,7 @@
 import pytest
 
 from mmhash.errors import InputValueError
-from mmhash.prompts.families.processor_options import read_flat_options, read_options
+from mmhash.prompts.families.processor_options import read_options
 
 
 def test_options_of_a_kind_precede_those_of_all() -> None:
@@ -25,10 +25,3 @@ def test_an_unknown_option_is_refused_because_it_may_change_the_number(
 ) -> None:
     with pytest.raises(InputValueError, match=next(iter(options))):
         read_options(options, "images_kwargs", ("max_pixels",))
-
-
-def test_flat_options_are_those_of_no_object() -> None:
-    assert read_flat_options({"n": 1, "do_normalize": False}, {"n"}).get("n", int) == 1
-    for options in ({"other": 1}, {"images_kwargs": {"n": 1}}):
-        with pytest.raises(InputValueError, match=next(iter(options))):
-            read_flat_options(options, {"n"})
