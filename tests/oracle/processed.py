@@ -23,6 +23,7 @@ from mmhash.prompts.families.family import Family
 from mmhash.prompts.families.processed import Processed
 from mmhash.prompts.files import UnknownModelError
 from mmhash.prompts.loading import read_directory
+from mmhash.prompts.processor.client import ModelProcessor
 from tests.live.environments import Environment
 from tests.oracle.compare import media_size
 
@@ -49,7 +50,11 @@ def answers(folder: str, sizes: int, types: list[str]) -> Iterator[dict[str, Any
 
 def _family(folder: Path) -> Family:
     """Return the family that plans use, or that of a model marked as unchecked."""
-    files = replace(read_directory(folder).files, engine="vllm", release=RELEASE)
+    # A busy machine is no reason to count an item as refused.
+    processor = ModelProcessor(folder, question_s=120.0)
+    files = replace(
+        read_directory(folder).files, engine="vllm", release=RELEASE, model_processor=processor
+    )
     try:
         return registry.find(files)
     except UnknownModelError:
