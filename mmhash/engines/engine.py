@@ -4,7 +4,7 @@ Each engine's module defines one `ENGINE`, and `registry` lists them. If an attr
 engine lacks that feature.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypedDict
@@ -36,15 +36,6 @@ Kind = Literal["hash", "hashes", "encoder", "feature", "peer", "peers", "header"
 
 class NoFieldError(InputValueError):
     """This request has no place for a hash."""
-
-
-class UnsupportedFieldError(InputValueError):
-    """A prompt has a field that the engine or its release does not support."""
-
-    def __init__(self, engine: str, version: str, field: str, known: Iterable[str]) -> None:
-        taken = ", ".join(sorted(known)) or "no such field"
-        super().__init__(f"{engine} {version} has no {field}: leave it out (it takes {taken})")
-        self.field = field
 
 
 class ItemSpanError(InputValueError):
@@ -315,5 +306,8 @@ class Engine:
         known = self.prompt_fields(version)
         for name in prompt.special_fields:
             if name not in known:
-                raise UnsupportedFieldError(self.name, version, name, known)
+                taken = ", ".join(sorted(known)) or "no such field"
+                raise InputValueError(
+                    f"{self.name} {version} has no {name}: leave it out (it takes {taken})"
+                )
         return self.blocks(prompt, version)

@@ -27,10 +27,6 @@ class RequestError(InputValueError):
         super().__init__(f"{self.pointer} of a request {reason}" if path else f"a request {reason}")
 
 
-class DuplicateMemberError(RequestError):
-    """An object has two members with the same name, so two parsers may read different values."""
-
-
 # The length in bytes above which numpy counts faster.
 _LONG = 4096
 
@@ -108,7 +104,7 @@ def _refuse_repeated(pairs: list[tuple[str, Any]]) -> None:
     seen: set[str] = set()
     for name, _ in pairs:
         if name in seen:
-            raise DuplicateMemberError(f"has two members named {name[:100]!r} in one object")
+            raise RequestError(f"has two members named {name[:100]!r} in one object")
         seen.add(name)
 
 
