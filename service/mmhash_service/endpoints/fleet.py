@@ -181,5 +181,15 @@ def _state(worker: Worker, stats: WorkerStats | None) -> dict[str, Any]:
 
 
 def _join(decision: Decision, body: bytes) -> bytes:
+    workers = [
+        RoutedWorker(
+            url=one.url,
+            matched_tokens=one.matched_tokens,
+            expected_tokens=one.expected_tokens or None,
+            load=one.load,
+            score=one.score,
+        ).model_dump(exclude_none=True)
+        for one in decision.workers
+    ]
     plan = decision.prepared.plan
-    return _ENCODER.encode({"request": Raw(body), "plan": plan, "workers": decision.workers})
+    return _ENCODER.encode({"request": Raw(body), "plan": plan, "workers": workers})

@@ -58,21 +58,13 @@ class Candidate(Struct):  # much faster to create than a NamedTuple
     """How much fuller its cache is of recent conversations than the average, as a fraction."""
     next_block: int | None = None
     """The first block of the prompt that the worker lacks, or the prompt's last block."""
+    score: float = 0.0
+    """Higher is better. `rank` sets it."""
 
     @property
     def reused_tokens(self) -> int:
         """The number of the prompt's tokens that the worker need not compute."""
         return self.matched_tokens + self.expected_tokens
-
-
-class Ranked(Struct, omit_defaults=True):
-    """A worker with its score. Higher is better."""
-
-    url: str
-    matched_tokens: int
-    load: float
-    score: float
-    expected_tokens: int = 0
 
 
 def rank(
@@ -82,45 +74,42 @@ def rank(
     prompt_tokens: int = 0,
     conversation_reuse: float = 0.0,
     first_key: bytes = b"",
-) -> list[Ranked]:
+) -> list[Candidate]:
     """Return the workers, best first. Unhealthy workers come last.
 
     `first_key` is the key of the first image.
     """
+    home = None
     match policy:
         case "longest-prefix":
-            scores = _prefix_scores(candidates, prompt_tokens, conversation_reuse)
+            _score_by_prefix(candidates, prompt_tokens, conversation_reuse)
+            home = _home_of(candidates, first_key)
         case "consistent-hash" if first_key:
-            scores = [_consistent_hash(one, first_key) for one in candidates]
+            for one in candidates:
+                one.score = _consistent_hash(one, first_key)
         case "round-robin":
-            scores = [-float(one.turn) for one in candidates]
+            for one in candidates:
+                one.score = -float(one.turn)
         case _:
-            scores = [-one.load for one in candidates]
-    home = _home_of(candidates, first_key) if policy == "longest-prefix" else None
+            for one in candidates:
+                one.score = -one.load
 
-    def order(pair: tuple[float, Candidate]) -> tuple[bool, float, bool, float, int]:
-        score, one = pair
-        return not one.is_healthy, -score, one.url != home, one.load, one.turn
+    def order(one: Candidate) -> tuple[bool, float, bool, float, int]:
+        return not one.is_healthy, -one.score, one.url != home, one.load, one.turn
 
-    return [
-        Ranked(one.url, one.matched_tokens, one.load, score, one.expected_tokens)
-        for score, one in sorted(zip(scores, candidates, strict=True), key=order)
-    ]
+    return sorted(candidates, key=order)
 
 
-def _prefix_scores(
+def _score_by_prefix(
     candidates: Sequence[Candidate], prompt_tokens: int, conversation_reuse: float
-) -> list[float]:
-    """Return the scores of the policy longest-prefix."""
+) -> None:
+    """Set the scores of the policy longest-prefix."""
     healthy = [one for one in candidates if one.is_healthy] or candidates
     delayed = 1 + sum(one.waiting for one in healthy) / max(1, len(healthy))
-
-    def score(one: Candidate) -> float:
+    for one in candidates:
         new_tokens = max(0, prompt_tokens - one.reused_tokens)
         evicted = new_tokens / max(1, prompt_tokens) * conversation_reuse * one.crowding
-        return -(one.load + delayed * new_tokens + evicted)
-
-    return [score(one) for one in candidates]
+        one.score = -(one.load + delayed * new_tokens + evicted)
 
 
 def _home_of(candidates: Sequence[Candidate], first_key: bytes) -> str | None:

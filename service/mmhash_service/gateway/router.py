@@ -18,7 +18,7 @@ from mmhash.tags import TENANT_TAG_HEADER, tenant_key
 from mmhash_service.gateway.discovery import Adapter
 from mmhash_service.gateway.expected import UnnamedBlocks, name_blocks
 from mmhash_service.gateway.fleet import Fleet
-from mmhash_service.gateway.policy import Candidate, Policy, Ranked, rank
+from mmhash_service.gateway.policy import Candidate, Policy, rank
 from mmhash_service.gateway.request import (
     RoutedRequest,
 )
@@ -116,7 +116,7 @@ class Prepared(Struct):
             next_block,
         )
 
-    def unheld_blocks(self, ranked: Ranked) -> Sequence[int]:
+    def unheld_blocks(self, ranked: Candidate) -> Sequence[int]:
         """Return the first blocks that the worker does not hold."""
         start = ranked.matched_tokens // self.block_size
         return self.event_ids[start : start + _MAX_EXPECTED]
@@ -125,7 +125,7 @@ class Prepared(Struct):
 class Decision(NamedTuple):
     """The workers that may get a request, best first, and the request prepared for the best."""
 
-    workers: list[Ranked]
+    workers: list[Candidate]
     best: Worker | None
     prepared: Prepared
 
