@@ -69,9 +69,12 @@ def test_a_late_gateway_learns_from_answers_what_a_worker_had() -> None:
             def matched() -> int:
                 return fleet.index.match([1, 2, 3], 16)[spec.url].tokens
 
-            wait_until(lambda: fleet.index.stats().workers[spec.url].is_connected)
-            publisher.publish(stored(3))
-            wait_until(lambda: fleet.index.stats().workers[spec.url].batches == 1)
+            def is_subscribed() -> bool:
+                # The publisher drops batches until it has read the subscription.
+                publisher.publish(stored(3))
+                return fleet.index.stats().workers[spec.url].batches > 0
+
+            wait_until(is_subscribed)
             assert matched() == 0
             fleet.note_stored(worker, worker.expected.add([1, 2, 3]))
             wait_until(lambda: matched() == 48)
