@@ -1,4 +1,4 @@
-"""Hashing on a GPU, against the limits of the device and against SGLang and torch.
+"""Compares hashing on a GPU with the limits of the device, with SGLang and with torch.
 
 `python -m bench.gpu [--sglang WHEEL]`: by default SGLang's wheel is downloaded from the package
 registry.

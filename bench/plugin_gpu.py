@@ -1,10 +1,10 @@
-"""What the plugin takes from SGLang's scheduler: hashes of features that come through CUDA IPC.
+"""Measures the work that the plugin takes off SGLang's scheduler: hashing features by CUDA IPC.
 
 `python -m bench.plugin_gpu [--sglang WHEEL]`: by default the wheel is downloaded from the package
-registry. The tokenizer puts features of real sizes into SGLang's own CUDA IPC pool, without the
-plugin, with MMHASH_PLUGIN=features, and with `keys,features`. A second process is the scheduler: it
-takes the features out of the pool, and calls `set_pad_value` of each item, as SGLang's does. All
-pad values are compared with the CPU's.
+registry. The tokenizer puts features of real sizes into SGLang's own CUDA IPC pool: without the
+plugin, with MMHASH_PLUGIN=features, and with `keys,features`. A second process is the scheduler. As
+SGLang's scheduler does, it takes the features out of the pool and calls `set_pad_value` of each
+item. All pad values are compared with the CPU's.
 """
 
 import argparse
@@ -61,13 +61,13 @@ class Item:
 
 
 class Processor:
-    """SGLang's processor, from its features on."""
+    """The part of SGLang's processor that follows the computation of features."""
 
     def __init__(self, pool: Any, own: Hash) -> None:
         self._pool, self._own = pool, own
 
     async def process_mm_data_async(self, *, request_obj: Any) -> Any:
-        """Return the items of a request, whose features are in the pool."""
+        """Return the items of a request. Their features are in the pool."""
         items = [Item(feature, self._own) for feature in request_obj.features]
         items = self._postprocess_mm_items_before_transport(items)
         return SimpleNamespace(mm_items=self._prepare_mm_items_for_transport(items))
@@ -89,13 +89,13 @@ class Point(NamedTuple):
     nbytes: int
     plugin: str
     tokenizer_us: float
-    """From features on the GPU to handles of the pool, with names if the plugin gives them."""
+    """The time from features on the GPU to handles of the pool, with names if there is a plugin."""
     scheduler_us: float
-    """The names of the items."""
+    """The time in which the scheduler names the items."""
 
 
 class Tokenizer:
-    """The first process: it names features, and puts them into the pool."""
+    """The first process. It names features, and puts them into the pool."""
 
     def __init__(self, features: str, pool: Any, own: Hash) -> None:
         self._manager = SimpleNamespace(mm_processor=Processor(pool, own))
@@ -115,9 +115,9 @@ class Tokenizer:
 
 
 def schedule(wheel: Path | None, requests: Connection) -> None:
-    """Name the items of each request; this is the second process."""
+    """Name the items of each request. The second process runs this."""
     own = sglang_gpu_hash(wheel)
-    sglang_ipc(wheel)  # before handles are read
+    sglang_ipc(wheel)  # import it before handles are read
     requests.send("ready")
     while (request := requests.recv()) is not None:
         items = []
@@ -135,7 +135,7 @@ def schedule(wheel: Path | None, requests: Connection) -> None:
 
 
 def expected_pads(features: str, batch: list[torch.Tensor]) -> list[list[int]]:
-    """Return the pad values by the CPU: the engine's own, or those of keys."""
+    """Return the pad values that the CPU computes: the engine's own, or the keys'."""
     on_cpu = [feature.cpu() for feature in batch]
     if "keys" in features:
         return [sglang.pad_values(key.u64) for key in mmhash.keys(on_cpu)]

@@ -21,7 +21,7 @@ _LEAST_TOKENS = 5_120
 
 
 def cache_tokens(count: int) -> int:
-    """Return the size of each worker's cache in tokens, if there are so many workers."""
+    """Return the size of each worker's cache, in tokens, in a fleet of this many workers."""
     return max(FLEET_TOKENS // count, _LEAST_TOKENS)
 
 

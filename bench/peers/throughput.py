@@ -225,7 +225,7 @@ def rows(cores: int, wanted: Sequence[str], routers: Sequence[str], folder: Path
 
 
 def main() -> None:
-    """Measure the routers on so many cores, and keep the other rows of the file."""
+    """Measure the routers, and keep the rows of the file that are not measured again."""
     parser = argparse.ArgumentParser(prog="python -m bench.peers.throughput", description=__doc__)
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--body", action="append", help="default: all")

@@ -34,7 +34,7 @@ def sglang_gpu_hash(wheel: Path | None) -> Callable[[Any], int]:
 def sglang_ipc(wheel: Path | None) -> ModuleType:
     """Return SGLang's pool of features behind CUDA IPC handles, for one consumer."""
     _extract(wheel)
-    # All that the pool needs of the rest of the engine. With one consumer, it asks for no rank.
+    # The pool needs only these parts of the engine. With one consumer, it asks for no rank.
     members: dict[str, dict[str, Any]] = {
         "sglang.srt.runtime_context": {"get_parallel": None},
         "sglang.srt.utils": {},
@@ -48,7 +48,7 @@ def sglang_ipc(wheel: Path | None) -> ModuleType:
 
 @cache
 def _extract(wheel: Path | None) -> None:
-    """Make files of SGLang importable. Without `__init__.py`, they load nothing else of it."""
+    """Make files of SGLang importable. Without `__init__.py`, they load nothing else of SGLang."""
     folder = tempfile.mkdtemp(prefix="sglang-")
     if wheel is None:
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", SGLANG]

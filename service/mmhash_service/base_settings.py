@@ -1,8 +1,8 @@
 """The base of all settings: of the service, the gateway and the guard.
 
 A setting comes from an argument, a variable (`MMHASH_TENANTS`), a file that a variable names
-(`MMHASH_TENANTS_FILE`, which keeps secrets out of the environment), or the service's TOML file.
-Errors never show a value, which may be a secret.
+(`MMHASH_TENANTS_FILE`), or the service's TOML file. Files keep secrets out of the environment.
+Errors never show a value, because it may be a secret.
 """
 
 import difflib

@@ -25,7 +25,7 @@ class Application(Protocol):
 
 
 class Resources:
-    """The resources of the service; the gateway adds its workers."""
+    """The resources of the service. The gateway adds its workers."""
 
     def __init__(self, settings: Settings, models: Models | None = None) -> None:
         """Create the resources. Load the models unless they are given."""

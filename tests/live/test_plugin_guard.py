@@ -84,7 +84,7 @@ def test_names_of_features_in_an_engine_embedded_in_python(
 
 
 def _cached_when_embedded(environment: Environment, site: Path, features: str) -> dict[str, int]:
-    """Run an engine embedded in Python; return the cached tokens that its program prints."""
+    """Run an engine embedded in Python. Return the cached tokens that its program prints."""
     environment.build_or_skip()
     program = Path(__file__).parent / "stand_ins" / f"embedded_{environment.engine}.py"
     done = subprocess.run(

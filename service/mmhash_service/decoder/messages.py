@@ -12,7 +12,7 @@ from mmhash.digest import Algorithm
 # Frames have their own limit, because a frame of one pixel costs Pillow far more than the pixel.
 MAX_FRAMES = 10_000
 
-# Enough for the descriptions of so many frames, each with a palette and a transparency table.
+# Enough to describe this many frames, each with a palette and a transparency table.
 MAX_EXTRA = 16 << 20
 MAX_ANSWER = MAX_EXTRA + 4096
 

@@ -18,7 +18,7 @@ class LongResponse(Response):
         self._limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response: each piece once the client has read the one before."""
+        """Send the response. Each piece waits until the client has read the piece before it."""
         if len(self.body) <= _PIECE:
             await super().__call__(scope, receive, send)
             return

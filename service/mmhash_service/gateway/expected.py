@@ -6,10 +6,10 @@ would compute the image. An engine does not evict the blocks of a running reques
 until the request ends.
 
 SGLang names the blocks after a chat's image by its processed pixels, which the gateway does not
-have. A request without a plan has no named blocks at all. The gateway gives such blocks names of
-its own (`UnnamedBlocks`), and assumes that a worker still holds the last blocks sent to it, up to
-the size of its cache. In simulations more tokens are cached this way than by remembering which
-worker got each first image.
+have. A request without a plan has no named blocks at all. The gateway gives such blocks its own
+names (`UnnamedBlocks`). It assumes that a worker still holds the last blocks sent to it, up to the
+size of its cache. In simulations more tokens are cached this way than by remembering which worker
+got each first image.
 
 The module does no I/O and reads no clock.
 """

@@ -385,7 +385,7 @@ def _hash_query(engine: str, sign: bool) -> HashQuery:
 
 
 def named_model(models: Models, name: str) -> "Model | None":
-    """Return the model that a request names, or None. If there is only one, return that."""
+    """Return the model that a request names, or None. A single model serves every request."""
     return models.get(_single(models) or name)
 
 

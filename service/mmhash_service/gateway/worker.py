@@ -18,8 +18,8 @@ RUNNING_TOKENS = 64
 _MAX_PROBE = 1 << 20
 
 
-# If events list none of this many planned blocks, the gateway computes wrong names for the worker.
-# A wrong name hides all blocks of a prompt, so two short prompts are enough.
+# If a worker's events list none of this many planned blocks in a row, the gateway's names for them
+# are wrong. A wrong name hides all blocks of a prompt, so two short prompts are enough.
 ENOUGH_BLOCKS = 8
 
 Verdict = Literal["unknown", "right", "wrong"]
@@ -58,7 +58,7 @@ class NameCheck:
 
 
 EJECT_AFTER = 3
-"""After so many failures in a row, a worker gets no requests until a probe succeeds."""
+"""After this many failures in a row, a worker gets no requests until a probe succeeds."""
 
 
 class Worker:

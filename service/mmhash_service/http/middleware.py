@@ -120,7 +120,7 @@ class ApiKeyMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it before its body is read."""
         if scope["type"] == "http" and scope["path"] not in self._open_paths:
-            # The current digests; a reload replaces them.
+            # Look up the current digests, because a reload replaces them.
             digests = Resources.of_app(scope["app"]).settings.api_key_digests
             if not is_authorized(scope["headers"], digests):
                 await problem_response("unauthorized")(scope, receive, send)

@@ -26,7 +26,7 @@ _IDENTITY_ENCODINGS = frozenset({b"binary", b"8bit", b"7bit"})
 
 
 class MultipartReader:
-    """Passes each part to a reader of its own."""
+    """Passes each part to its own reader."""
 
     def __init__(self, context: RequestContext, content_type: str, open_part: OpenPart) -> None:
         self._count_items = context.admission.count_items

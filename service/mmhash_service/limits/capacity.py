@@ -1,4 +1,4 @@
-"""Admission: requests may together hold only so many bytes, and each only so many items."""
+"""Admission: limits the bytes that all requests hold together, and the items of each request."""
 
 from asyncio import CancelledError
 from collections.abc import Iterator

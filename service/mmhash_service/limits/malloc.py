@@ -1,4 +1,4 @@
-"""Fix malloc's thresholds, so that requests reuse buffers.
+"""Sets fixed thresholds for malloc, so that requests reuse buffers.
 
 By default glibc adapts its thresholds to the allocations it has seen. By chance, some processes
 then keep the 256 KiB buffer of a body's chunk, and others map it again, page by page, for every
@@ -11,7 +11,7 @@ import ctypes
 # Parameters of mallopt(3).
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
-# Larger allocations get a mapping of their own, which is returned when freed. Chunks and images of
+# Larger allocations get their own mapping, which is returned when freed. Chunks and images of
 # a megapixel are smaller. By default glibc raises this threshold up to 32 MiB, and then small
 # blocks fragment what it keeps.
 _MMAP_THRESHOLD = 4 << 20

@@ -162,11 +162,11 @@ class Sampling(BaseModel):
     @property
     @abstractmethod
     def output_logprobs(self) -> int | None:
-        """The log probabilities of each new token."""
+        """How many log probabilities to return for each new token."""
 
     @property
     def echoed_logprobs(self) -> int | None:
-        """The log probabilities of each token of the prompt, if it is to be echoed."""
+        """How many log probabilities to return for each prompt token, if the prompt is echoed."""
         return self.output_logprobs
 
     def refuse_unanswerable(self, *, has_media: bool) -> None:
@@ -274,12 +274,12 @@ class ChatSampling(Sampling):
 
     @property
     def output_logprobs(self) -> int | None:
-        """The log probabilities of each new token."""
+        """How many log probabilities to return for each new token."""
         return self.top_logprobs if self.logprobs else None
 
     @property
     def echoed_logprobs(self) -> int | None:
-        """The log probabilities of each token of the prompt, if it is to be echoed."""
+        """How many log probabilities to return for each prompt token, if the prompt is echoed."""
         return self.top_logprobs
 
     def answer(self, release: Release) -> dict[str, Any]:
@@ -306,7 +306,7 @@ class CompletionSampling(Sampling):
 
     @property
     def output_logprobs(self) -> int | None:
-        """The log probabilities of each new token."""
+        """How many log probabilities to return for each new token."""
         return self.logprobs
 
 

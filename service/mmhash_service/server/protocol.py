@@ -31,7 +31,7 @@ from mmhash_service.server.body_sink import READ_BYTES, BodyReceiver, BodySink, 
 MAX_HEAD = 64 << 10
 MAX_HEADERS = 128
 
-# How many requests of a connection may wait for the one before them.
+# How many requests of a connection may wait for an earlier one.
 MAX_PIPELINED = 32
 
 _VERSIONS = frozenset({"1.0", "1.1"})
@@ -291,7 +291,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return min(self._length - self._received, READ_BYTES - self._received % READ_BYTES)
 
     def body_bytes_received(self, piece: memoryview) -> None:
-        """Pass on bytes of a body of known length, or parse those of a chunked body."""
+        """Pass on a body's bytes if its length is known. Parse the bytes of a chunked body."""
         if self._length is None:
             self.data_received(piece)
             return

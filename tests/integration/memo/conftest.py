@@ -41,7 +41,7 @@ def redis(start_redis: Callable[..., RedisServer]) -> RedisServer:
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., httpx.Client]]:
-    """Run the service with that memo, and return a client of it."""
+    """Run the service with a memo, and return a client of the service."""
     with ExitStack() as stack:
         started: list[Service] = []
 

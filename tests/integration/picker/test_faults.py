@@ -27,7 +27,7 @@ from tests.support.gateway import EngineProcess, engines, replace
 from tests.support.service import TIMEOUT_S, count
 from tests.support.waiting import wait_until
 
-# Most tests start a picker and an Envoy of their own.
+# Most tests start their own picker and Envoy.
 pytestmark = pytest.mark.slow
 
 PATH = "/v1/chat/completions"

@@ -1,6 +1,6 @@
 """The rules of the endpoint picker protocol, each with a real Envoy (the table in docs/envoy.md).
 
-Tests that start a picker or an Envoy of their own are slow.
+Tests that start their own picker or Envoy are slow.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""SGLang embedded in Python: sends the features of two images under one name.
+"""Embeds SGLang in Python, and sends the features of two images under one name.
 
 python embedded_sglang.py MODEL    # prints how many tokens of the second were cached, by name
 """
@@ -43,7 +43,7 @@ class Program:
         return dict(self._processor(images=image, text=PROMPT, return_tensors="pt"))
 
     def send(self, features: dict[str, Any], name: int | None) -> int:
-        """Send computed features, maybe under a name; return the cached tokens."""
+        """Send computed features, maybe under a name. Return the number of cached tokens."""
         answer = self._engine.generate(
             input_ids=features["input_ids"][0].tolist(),
             image_data=[{"format": "processor_output", **features}],
