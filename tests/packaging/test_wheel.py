@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from tests.packaging import try_wheel
-from tests.support.tracked_files import copy_tracked_files
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -43,6 +42,18 @@ def install_lines() -> list[str]:
     assert {distribution for distribution, _ in found} == {"mmhash-keys"}
     lines = {frozenset(filter(None, extras.split(","))) for _, extras in found}
     return sorted(",".join(sorted(one)) for one in lines if not any(one < more for more in lines))
+
+
+def copy_tracked_files(target: Path) -> None:
+    """Copy the repository without untracked files: a build there disturbs no other test."""
+    listed = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT).split(b"\0")
+    for name in filter(None, map(os.fsdecode, listed)):
+        source, copy = ROOT / name, target / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_symlink():
+            copy.symlink_to(source.readlink())
+        elif source.is_file():
+            copy.write_bytes(source.read_bytes())
 
 
 @pytest.fixture(scope="module")

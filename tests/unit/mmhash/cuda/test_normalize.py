@@ -3,15 +3,12 @@
 import ctypes
 import random
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
 
-from mmhash.cuda import compiler
 from mmhash.cuda.normalize import Steps, divisor, pack_work, pays
 from mmhash.digest import Algorithm
-from mmhash.errors import DeviceError
 
 MEAN = [0.48145466, 0.4578275, 0.40821073, 0.1, -3.0, 7e-3, 1.5, 0.0]
 STD = [0.26862954, 0.26130258, 0.27577711, 0.3, 11.0, 1e-2, 0.7, 1.0]
@@ -104,23 +101,6 @@ def test_a_divisor_divides_exactly(host: ctypes.CDLL) -> None:
         }:
             if 0 <= n <= largest:
                 assert host.host_divided(n, *map(ctypes.c_uint32, divisor(by))) == n // by, (n, by)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
-@pytest.mark.parametrize("capability", [80, 90, 100])
-def test_kernels_compile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str, capability: int
-) -> None:
-    monkeypatch.setenv("MMHASH_CACHE_DIR", str(tmp_path / "cache"))
-    try:
-        compiler.nvrtc_version()
-    except DeviceError as error:
-        pytest.skip(str(error))
-    image = compiler.load_kernels(f"normalize_{algorithm}.cu", capability)
-    assert image.startswith(b"\x7fELF")
-    for bits in (16, 32):
-        assert f"normalize_{algorithm}_{bits}".encode() in image
 
 
 @pytest.mark.parametrize(
