@@ -23,7 +23,7 @@ from mmhash_service.settings import Settings
 from tests.live.engines import variables_of
 from tests.live.environments import Environment
 from tests.support import in_process
-from tests.support.images import data_url, encode, image_part
+from tests.support.images import data_url, encode, frames_url, image_part
 
 ROOT = Path(__file__).parents[2]
 ENGINE = "vllm@0.32.0"
@@ -32,14 +32,25 @@ TYPES = (
     "lighton_ocr", "minicpmv4_7", "paddleocr_vl", "qwen3_5", "qwen3_5_moe", "qwen3_asr",
 )  # fmt: skip
 
+# The other types' tiny models cut videos and images into patches of two sizes, or were not tried.
+TAKE_VIDEO = {"gemma4", "hyperclovax_vision_v2", "minicpmv4_7"}
+
 # On a CPU without AMX, vLLM switches its prefix cache off for models with MLA.
 if "amx_tile" in Path("/proc/cpuinfo").read_text():
     TYPES += ("kimi_k25",)
 
 
+def _pixels(width: int, height: int) -> Image.Image:
+    return Image.fromarray(np.random.default_rng().integers(0, 256, (height, width, 3), np.uint8))
+
+
 def _image(width: int, height: int) -> dict[str, Any]:
-    pixels = np.random.default_rng().integers(0, 256, (height, width, 3), np.uint8)
-    return image_part(encode(Image.fromarray(pixels)))
+    return image_part(encode(_pixels(width, height)))
+
+
+def _video(frames: int, width: int, height: int) -> dict[str, Any]:
+    files = [encode(_pixels(width, height), "JPEG") for _ in range(frames)]
+    return {"type": "video_url", "video_url": {"url": frames_url(files)}}
 
 
 def _clip(samples: int) -> dict[str, Any]:
@@ -61,6 +72,8 @@ def _chats(kind: str) -> list[dict[str, Any]]:
         [_text(300), _image(97, 211), _text(20), _image(640, 480), _text(500)],
         [_text(1500)],
     ]
+    if kind in TAKE_VIDEO:
+        contents.append([_text(200), _video(5, 160, 96), _text(300)])
     if kind == "qwen3_asr":
         contents = [
             [_text(300), _clip(50_001), _text(20)],

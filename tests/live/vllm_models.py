@@ -53,6 +53,7 @@ _SMALL = {
 _TEMPLATE = (
     "{% for message in messages %}{% for part in message['content'] %}"
     "{% if part['type'] == 'image' %}IMAGE{% elif part['type'] == 'audio' %}AUDIO"
+    "{% elif part['type'] == 'video' %}VIDEO"
     "{% else %}{{ part['text'] }}{% endif %}"
     "{% endfor %}{% endfor %}"
 )
@@ -93,7 +94,7 @@ def _write(kind: str, folder: Path) -> None:
     path.write_text(json.dumps(config))
     texts = Engine(folder).texts
     template = _TEMPLATE
-    for modality in ("image", "audio"):
+    for modality in ("image", "audio", "video"):
         template = template.replace(modality.upper(), texts.get(modality, ""))
     (folder / "chat_template.jinja").write_text(template)
 
@@ -113,7 +114,7 @@ def _run(folder: Path, requests: list[dict[str, Any]]) -> dict[str, Any]:
         max_model_len=8192,
         block_size=32,
         skip_mm_profiling=True,
-        limit_mm_per_prompt={"image": 4, "audio": 4},
+        limit_mm_per_prompt={"image": 4, "audio": 4, "video": 1},
         kv_events_config=events,
     )
     subscriber: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.SUB)
