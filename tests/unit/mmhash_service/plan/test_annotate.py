@@ -117,7 +117,7 @@ def test_two_members_of_one_name_are_refused_by_name(client: httpx.Client) -> No
         answer = client.post(path, content=body, headers={"Content-Type": "application/json"})
         assert problem_of(answer) == (422, "invalid-json")
         (error,) = answer.json()["errors"]
-        assert "two members of the name 'content'" in error["reason"]
+        assert "'content'" in error["reason"]
 
 
 def test_a_path_overrides_the_form_that_the_members_suggest(client: httpx.Client) -> None:
