@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from typing import Any
 
 import mmhash
@@ -39,6 +39,9 @@ _FILE_THREADS = 16
 
 Names = dict[str, list[Digest | None]]
 """The key of each item of a request by modality; None for an item without a file."""
+
+_file_names: ContextVar[Names] = ContextVar("file_names")
+"""The names of the media in the current request."""
 
 
 def register(features: frozenset[str]) -> None:
@@ -106,7 +109,7 @@ class Plugin:
             if "keys" in self._features and not has_names:
                 secret = tenant_secret.get()
                 names = await self._run(self._file_threads, name_media, request, secret) or {}
-            request._mmhash_names = names
+            _file_names.set(names)
             self._attempt.run(self._wrap, manager.mm_processor)
         return await original(manager, request)
 
@@ -141,7 +144,7 @@ class Plugin:
 
         async def process(*arguments: Any, **named: Any) -> Any:
             result = await original(*arguments, **named)
-            names = getattr(named.get("request_obj"), "_mmhash_names", None) or {}
+            names = _file_names.get({})
             items = [one for one in getattr(result, "mm_items", None) or () if _is_item(one)]
             if names and getattr(result, "padded_input_ids", None) is not None:
                 # The ids are padded by the items' own hashes. The scheduler pads again.
@@ -167,7 +170,7 @@ class Plugin:
 
         def split_items(items: list[Any], **named: Any) -> list[Any]:
             items = split(items, **named)
-            self._attempt.run(self._name_on_gpu, items)
+            self._attempt.run(self._name_early, items)
             for item in _unnamed(items):
                 item.pad_value = 0  # SGLang hashes no item that has a pad value
             return items
@@ -175,17 +178,19 @@ class Plugin:
         def prepare_items(items: list[Any]) -> Any:
             for item in _unnamed(items):
                 item.pad_value = None
-            self._attempt.run(self._name_on_gpu, items)  # some models split nothing
+            self._attempt.run(self._name_early, items)  # some models split nothing
             return prepare(items)
 
         processor._postprocess_mm_items_before_transport = split_items
         processor._prepare_mm_items_for_transport = prepare_items
         if (executor := getattr(processor, "mm_processor_executor", None)) is not None:
             run = executor.run
-            # The threads of this executor need to know the tenant of the request.
+            # The threads of this executor need the names and the tenant of the request.
             executor.run = lambda *step, **named: run(copy_context().run, *step, **named)
 
-    def _name_on_gpu(self, items: list[Any]) -> None:
+    def _name_early(self, items: list[Any]) -> None:
+        """Name items by their files, and the others by their features if these are on a GPU."""
+        set_names(filter(_is_item, items), _file_names.get({}))
         on_gpu = [item for item in _unnamed(items) if _is_on_gpu(item)]
         self._name_features(on_gpu, tenant_secret.get())
 

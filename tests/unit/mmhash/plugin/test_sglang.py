@@ -394,6 +394,21 @@ def test_features_on_a_gpu_have_the_name_of_their_tenant() -> None:
     assert item.hash == mmhash.key(_feature(b"one"), tenant=SECRET).u64
 
 
+def test_features_of_an_image_with_a_file_are_not_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[Any] = []
+
+    def keys(items: list[Any], **_: Any) -> list[Any]:
+        hashed.extend(items)
+        return []
+
+    key = mmhash.key(b"file")
+    monkeypatch.setattr("mmhash.plugin.sglang.name_media", lambda *_: {"image": [key]})
+    monkeypatch.setattr("mmhash.keys", keys)
+    (item,) = _items_of({"features", "keys"}, [_feature(b"one", OnGpu)])
+    assert (item.hash, item.feature) == (key.u64, "handle")
+    assert not hashed
+
+
 def test_a_list_of_tensors_has_the_engine_s_own_hash() -> None:
     items = _items_of({"features", "keys"}, [[_feature(b"one")], _feature(b"two")])
     assert [item.hash for item in items] == [OWN, mmhash.key(_feature(b"two")).u64]
