@@ -29,7 +29,8 @@ from mmhash.plugin.sglang import Plugin
 
 MB = 10**6
 CASES = [(1, MB), (1, 5 * MB), (1, 20 * MB), (1, 80 * MB), (64, MB), (64, 5 * MB), (64, 20 * MB)]
-POOL_BYTES = 8 * 10**9
+POOL_BYTES = 24 * 10**9
+"""Room for several rounds: the pool notices only 20 times a second that features were read."""
 ROUNDS = 21
 PATCH = 1176
 """The number of values in a patch of Qwen-VL's features."""
