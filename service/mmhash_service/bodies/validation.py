@@ -104,7 +104,8 @@ def unknown_name(name: str, known: Iterable[str], kind: str) -> str:
         return unknown
     if kind == "parameter":
         return f"{unknown}: this call takes only {', '.join(known) or 'a body'}"
-    return f"{unknown}: choose from {', '.join(known)}" if known else f"{unknown}, nor any other"
+    choice = f"choose from {', '.join(known)}" if known else f"no {kind} is configured"
+    return f"{unknown}: {choice}"
 
 
 def _steps(entry: Any, names: frozenset[str]) -> Iterator[str | int]:
