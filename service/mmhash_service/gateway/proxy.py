@@ -126,7 +126,7 @@ class Proxy:
             worker = decision.best
             if worker is None or not (worker.is_healthy or time.monotonic() < until):
                 raise Problem("worker-failed" if has_failed else "no-workers")
-            routing.tried.add(worker)
+            routing.tried.add(worker.url)
             body = decision.prepared.body
             length = None if not body and scope["method"] in _WITHOUT_BODY else len(body)
             path = worker.pool.path_prefix + target

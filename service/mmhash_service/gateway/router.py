@@ -146,7 +146,7 @@ def rank_workers(
     prepared: Mapping[EngineSpec | None, Prepared],
     *,
     model: str = "",
-    tried: Collection[Worker] = (),
+    tried: Collection[str] = (),
     may_choose: Callable[[Worker], bool] | None = None,
 ) -> Decision:
     """Rank the workers for a request. `prepared` has it for every engine of the fleet."""
@@ -154,7 +154,7 @@ def rank_workers(
     candidates = [
         prepared[worker.engine].candidate(worker, crowding[worker.url])
         for worker in fleet.workers_for(model)
-        if worker not in tried and (may_choose is None or may_choose(worker))
+        if worker.url not in tried and (may_choose is None or may_choose(worker))
     ]
     size = next((one.plan for one in prepared.values() if one.plan), None)
     ranked = rank(
@@ -211,7 +211,8 @@ class Routing:
         self._is_counted = is_prompt and is_counted
         self._may_choose = may_choose
         self._prepared: dict[EngineSpec | None, Prepared] = {}
-        self.tried: set[Worker] = set()
+        # URLs, because a worker that is listed anew with another release is the same server.
+        self.tried: set[str] = set()
 
     async def decide(self) -> Decision:
         """Decide among the current workers that were not tried yet."""
