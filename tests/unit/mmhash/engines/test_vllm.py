@@ -74,7 +74,7 @@ def test_an_int_that_64_bits_do_not_hold(number: int) -> None:
         (torch.zeros(2, dtype=torch.float8_e4m3fn), "cannot hash this torch.float8_e4m3fn tensor"),
         (torch.zeros(2, requires_grad=True), "cannot hash this torch.float32 tensor"),
         (memoryview(b"abcd")[::2], "cannot be read: buffer is not contiguous"),
-        (EncodedMedia("clip", b"mp4"), "whose media is a str"),
+        (EncodedMedia("clip", b"mp4"), "that holds a str"),
         (EncodedMedia(PHOTO, bytearray(b"png")), "original_bytes must be bytes, not bytearray"),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,

@@ -135,7 +135,7 @@ WRONG = [
     typed(NPY, "/hash", b"not npy", "invalid-tensor", "b'not np'", "NUMPY"),
     # Items of a list, and parts of a form.
     Wrong("/hash", item(data="a*b="), "invalid-base64", ("'*'", "base64"), "/items/1/data"),
-    Wrong("/hash", item(data="YWJ"), "invalid-base64", ("are 3", "4 char"), "/items/1/data"),
+    Wrong("/hash", item(data="YWJ"), "invalid-base64", ("has 3", "multiple of 4"), "/items/1/data"),
     Wrong("/hash", item(data=None), "invalid-json", ("has none", "data, url"), "/items/1"),
     Wrong("/hash", item(kind="picture"), "invalid-json", ("'picture'", "'image'"), "/items/1/kind"),
     Wrong("/hash", item(data=None, url=FTP), "invalid-url", ("'ftp://a.org'",), "/items/1/url"),
