@@ -89,6 +89,7 @@ class Place(NamedTuple):
             "--port 8780": "--port 0",
             "--port 8781": "--port 0",
             "mmhash serve": "mmhash serve --port 0",
+            "mmhash gateway": "mmhash gateway --port 0",
             '{"MODEL": "MODEL"}': f'{{"tiny": "{self.folder / "tiny"}"}}',
             '{"NAME": "DIRECTORY"}': f'{{"tiny": "{self.folder / "tiny"}"}}',
             "/models/tiny": str(self.folder / "tiny"),
