@@ -114,7 +114,9 @@ def token_list(name: str, values: Any) -> list[int]:
 
 
 def token_array(name: str, values: Any) -> "array[int]":
-    """Return an array of non-negative 64-bit ints."""
+    """Return an array of non-negative 64-bit ints. Such an array is returned as it is."""
+    if isinstance(values, array) and values.typecode == "Q":
+        return values
     found = tokens(name, values)
     if isinstance(found, np.ndarray):
         if found.ndim != 1:

@@ -60,30 +60,7 @@ def extra_keys(
     hashed_after: Sequence[int] = (),
 ) -> list[ExtraKeys]:
     """Return what each whole block's key binds apart from its tokens (see `block_keys`)."""
-    return checked_extra_keys(
-        checks.token_array("tokens", tokens),
-        block_size,
-        version=version,
-        items=items,
-        cache_salt=cache_salt,
-        lora=lora,
-        lookahead=lookahead,
-        hashed_after=hashed_after,
-    )
-
-
-def checked_extra_keys(
-    tokens: Sequence[int],
-    block_size: int,
-    *,
-    version: str,
-    items: Sequence[Span | engine.Span],
-    cache_salt: str | None,
-    lora: Lora | None,
-    lookahead: int,
-    hashed_after: Sequence[int],
-) -> list[ExtraKeys]:
-    """Return what `extra_keys` returns, for tokens that were checked before."""
+    tokens = checks.token_array("tokens", tokens)
     recipe = RELEASES.recipe(version)
     block_size = check_int("block_size", block_size, 1, checks.MAX_TOKENS)
     lookahead = check_int("lookahead", lookahead, 0, checks.MAX_TOKENS)

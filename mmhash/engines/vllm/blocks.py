@@ -15,9 +15,9 @@ from mmhash.engines.vllm.block_extras import (
     ExtraKeys,
     Lora,
     Span,
-    checked_extra_keys,
     copied_extra_keys,
     copied_text,
+    extra_keys,
 )
 from mmhash.engines.vllm.releases import LATEST, RELEASES
 from mmhash.errors import InputTypeError, InputValueError
@@ -97,7 +97,7 @@ def block_keys(
     parent = none_hash(version=version, seed=seed, block_algorithm=block_algorithm)
     packed = checks.token_array("tokens", tokens)
     block_size = check_int("block_size", block_size, 1, checks.MAX_TOKENS)
-    extras = checked_extra_keys(
+    extras = extra_keys(
         packed,
         block_size,
         version=version,
