@@ -31,9 +31,9 @@ class KernelSpec(NamedTuple):
     """Bytes of scratch memory that a tile's digest or chaining value takes."""
     tile_shift: int | None
     """A tile is 2^tile_shift bytes. If None, the tile size depends on the amount of data."""
-    fuses_partial_sectors: bool
+    fuses_partial_sectors: bool = False
     """The fused kernel is faster even for images that end within a memory sector."""
-    fuses_channels_last: bool
+    fuses_channels_last: bool = False
     """The fused kernel is also faster for images whose channels are the last dimension."""
 
 
@@ -57,7 +57,6 @@ ALGORITHM_SPECS: dict[Algorithm, AlgorithmSpec] = {
             threads=128,
             node_size=32,
             tile_shift=None,
-            fuses_partial_sectors=False,
             fuses_channels_last=True,
         ),
     ),
@@ -70,7 +69,6 @@ ALGORITHM_SPECS: dict[Algorithm, AlgorithmSpec] = {
             node_size=16,
             tile_shift=XXH3_LEAF.bit_length() - 1,
             fuses_partial_sectors=True,
-            fuses_channels_last=False,
         ),
     ),
 }

@@ -2,18 +2,26 @@
 
 from collections.abc import Sequence
 from time import perf_counter, sleep
-from typing import Final
+from typing import Final, Literal
 
-from mmhash.algorithms import ALGORITHM_SPECS, ALGORITHMS, Algorithm
+from mmhash.algorithms import ALGORITHM_SPECS, DIGEST_SIZE, Algorithm, KernelSpec
 from mmhash.cuda.device import Device, current_stream, device_of
 from mmhash.cuda.frames import Frames
 from mmhash.cuda.slots import CAPACITIES, MAX_PREIMAGES, MAX_SEGMENTS, RESULT_SIZE, Slot
 from mmhash.cuda.tiles import cut
 from mmhash.errors import DeviceError
 
-_KERNEL_NAMES: Final = {
-    name: [f"{name}_{capacity}" for capacity in CAPACITIES] for name in ALGORITHMS
+Hash = Algorithm | Literal["sglang"]
+"""What a launch computes: the digests of an algorithm, or SGLang's own hashes of features."""
+
+_KERNELS: Final[dict[Hash, KernelSpec]] = {
+    **{name: spec.kernels for name, spec in ALGORITHM_SPECS.items()},
+    "sglang": KernelSpec(threads=256, node_size=8, tile_shift=15),
 }
+_KERNEL_NAMES: Final = {
+    name: [f"{name}_{capacity}" for capacity in CAPACITIES] for name in _KERNELS
+}
+_RESULT_SIZES: Final = {**DIGEST_SIZE, "sglang": 8}
 
 # A waiting thread polls the flag. The thread holds the GIL at first: most launches end by then, and
 # a thread that yields gets the GIL back late. Then it lets other threads run between two polls, and
@@ -28,7 +36,7 @@ def hash_segments(
     device_index: int,
     addresses: Sequence[int],
     lengths: Sequence[int],
-    algorithm: Algorithm,
+    algorithm: Hash,
     *,
     frames: Frames | None = None,
     device_out: int = 0,
@@ -85,21 +93,23 @@ def _launch(
     stream: int,
     addresses: Sequence[int],
     lengths: Sequence[int],
-    algorithm: Algorithm,
+    algorithm: Hash,
     *,
     frames: Frames | None,
     device_out: int,
 ) -> "_Launch":
     """Launch one kernel over segments, in a slot that holds its parameters and results."""
-    spec = ALGORITHM_SPECS[algorithm]
+    spec = _KERNELS[algorithm]
     kernels = device.kernels(f"{algorithm}.cu", _KERNEL_NAMES[algorithm])
-    grid = cut(addresses, lengths, algorithm, device.processors)
-    slot = device.slot(grid.tiles * spec.kernels.node_size + len(lengths) * 32, stream)
-    launch = _Launch(device, stream, slot, len(lengths), 32 if frames else spec.digest_size)
+    grid = cut(addresses, lengths, spec.tile_shift, device.processors)
+    slot = device.slot(grid.tiles * spec.node_size + len(lengths) * 32, stream)
+    result_size = 32 if frames else _RESULT_SIZES[algorithm]
+    launch = _Launch(device, stream, slot, len(lengths), result_size)
     variant = slot.fill(grid, frames, device_out)
-    threads = spec.kernels.threads
     try:
-        device.driver.launch(kernels[variant], grid.tiles, threads, stream, slot.arguments[variant])
+        device.driver.launch(
+            kernels[variant], grid.tiles, spec.threads, stream, slot.arguments[variant]
+        )
     except DeviceError:
         slot.cancel()
         raise

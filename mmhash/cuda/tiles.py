@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from mmhash.algorithms import ALGORITHM_SPECS, Algorithm
-
 # QUAD_SHIFT of blake3.cu, and the `head` of segments without small tiles.
 _SMALL_SHIFT = 15
 ALL: Final = 0xFFFFFFFF
@@ -57,11 +55,13 @@ class Grid(NamedTuple):
 
 
 def cut(
-    addresses: Sequence[int], lengths: Sequence[int], algorithm: Algorithm, processors: int
+    addresses: Sequence[int], lengths: Sequence[int], tile_shift: int | None, processors: int
 ) -> Grid:
-    """Cut segments into tiles; an empty segment is one tile."""
-    shift = ALGORITHM_SPECS[algorithm].kernels.tile_shift
-    tiling = choose_tiling(lengths, processors) if shift is None else Tiling(shift, ALL)
+    """Cut segments into tiles of 2^tile_shift bytes, or of a size chosen for all the data.
+
+    An empty segment is one tile.
+    """
+    tiling = choose_tiling(lengths, processors) if tile_shift is None else Tiling(tile_shift, ALL)
     shift, head = tiling
     first_tiles: Sequence[int]
     if lengths.count(lengths[0]) == len(lengths):

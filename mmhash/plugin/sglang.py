@@ -17,6 +17,7 @@ from typing import Any
 import mmhash
 from mmhash.digest import Digest
 from mmhash.engines.options import SGLANG_OPTIONS, options_text, with_options
+from mmhash.engines.sglang import gpu_hashes
 from mmhash.plugin import logger
 from mmhash.plugin.attempt import Attempt
 from mmhash.plugin.tags import Tags, TenantTags, tenant_secret
@@ -197,8 +198,10 @@ class Plugin:
     def _name_features(self, items: list[Any], tenant: bytes | None) -> None:
         if "keys" in self._features:
             name_features(items, tenant)
+        else:
+            hash_on_gpu(items)
         for item in items:
-            item.set_pad_value()  # by the engine's own hash, if the item has no key
+            item.set_pad_value()  # by the engine's own hash, if the item has none yet
 
 
 def name_media(request: Any, tenant: bytes | None = None) -> Names:
@@ -251,6 +254,14 @@ def name_features(items: list[Any], tenant: bytes | None = None) -> None:
     keys = mmhash.keys([_feature(item) for item in items], tenant=tenant)
     for item, key in zip(items, keys, strict=True):
         item.set_hash(key.u64)
+
+
+def hash_on_gpu(items: list[Any]) -> None:
+    """Give items on a GPU the engine's own hash, with one launch instead of several for each."""
+    items = [item for item in items if _is_on_gpu(item)]
+    hashes = gpu_hashes([_feature(item) for item in items])
+    for item, value in zip(items, hashes, strict=True):
+        item.hash = value
 
 
 def _unhooked(server_args: Any) -> str | None:

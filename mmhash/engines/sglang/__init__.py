@@ -6,7 +6,7 @@
 from mmhash.engines.sglang.bundles import BundleItem, split_bundle
 from mmhash.engines.sglang.engine import ENGINE
 from mmhash.engines.sglang.features import file_hash, hash_feature
-from mmhash.engines.sglang.gpu_kernel import gpu_hash
+from mmhash.engines.sglang.gpu_kernel import gpu_hash, gpu_hashes
 from mmhash.engines.sglang.identity import (
     artifact_key,
     content_hash,
@@ -42,6 +42,7 @@ __all__ = [
     "event_seed",
     "file_hash",
     "gpu_hash",
+    "gpu_hashes",
     "hash_feature",
     "mm_hash",
     "namespace_seed",

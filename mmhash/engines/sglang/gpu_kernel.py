@@ -1,12 +1,15 @@
-"""The hash of SGLang's GPU kernel, computed with numpy."""
+"""The hash of SGLang's GPU kernel: by a kernel of our own on a GPU, with numpy on the CPU."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from mmhash.cuda import Pending, hash_segments, why_unavailable
 from mmhash.engines import checks
-from mmhash.view import bytes_of
+from mmhash.torch_tensor import DeviceBytes
+from mmhash.view import View, view_of
 
 _U32 = npt.NDArray[np.uint32]
 
@@ -17,14 +20,43 @@ _TILE_BYTES = 4 * _TILE
 _ROWS = 16
 
 
-@checks.readable("data")
 def gpu_hash(data: Any) -> int:
-    """Return the value of SGLang's GPU kernel for anything that has bytes, computed on the CPU.
+    """Return the value of SGLang's GPU kernel for anything that has bytes.
 
     The input is padded with zero bytes to a multiple of 4, so the zeros that complete the last word
     do not change the hash. Empty input hashes to 0.
     """
-    content = np.frombuffer(bytes_of(data), np.uint8)
+    return gpu_hashes([data])[0]
+
+
+@checks.readable("data")
+def gpu_hashes(items: Sequence[Any]) -> list[int]:
+    """Return `gpu_hash` of each item. Those on a GPU are hashed there, with one launch per GPU."""
+    views = [view_of(item) for item in items]
+    by_device: dict[int, list[int]] = {}
+    for number, view in enumerate(views):
+        if isinstance(view.data, DeviceBytes) and why_unavailable(view.data.device) is None:
+            by_device.setdefault(view.data.device, []).append(number)
+    launches = [(numbers, _launch(device, views, numbers)) for device, numbers in by_device.items()]
+    hashes = {
+        number: int.from_bytes(result, "little")
+        for numbers, launch in launches
+        for number, result in zip(numbers, launch.wait(), strict=True)
+    }
+    return [
+        hashes[number] if number in hashes else _hash_on_host(view.on_host())
+        for number, view in enumerate(views)
+    ]
+
+
+def _launch(device: int, views: Sequence[View], numbers: Sequence[int]) -> Pending:
+    segments: Any = [views[number].data for number in numbers]
+    addresses, lengths = [one.address for one in segments], [one.nbytes for one in segments]
+    return hash_segments(device, addresses, lengths, "sglang")
+
+
+def _hash_on_host(data: memoryview) -> int:
+    content = np.frombuffer(data, np.uint8)
     nbytes = -(-len(content) // 4) * 4
     tiled = len(content) // _TILE_BYTES * _TILE_BYTES
     tiles = content[:tiled].view(np.uint32).reshape(-1, _TILE)

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "blake3.cuh"
+#include "sglang.cuh"
 #include "tree.cuh"
 #include "xxh3.cuh"
 
@@ -123,6 +124,22 @@ void host_xxh3_tree(const u8* data, u64 nbytes, u32 leaf_shift, u8* digest) {
     }
     std::memcpy(&digests[leaves * 4], &nbytes, 8);
     host_xxh3_128(reinterpret_cast<u8*>(digests.data()), leaves * 16 + 8, ROOT_SEED, digest);
+}
+
+void host_sglang(const u8* data, u64 nbytes, u32 tile_shift, u8* digest) {
+    u64 sum = 0;
+    for (u64 t = 0; nbytes && t < pieces_of(nbytes, tile_shift); t++) {
+        HalfSums sums = {};
+        for (u32 at = 0; at < piece_bytes(nbytes, tile_shift, t); at += 4) {
+            const u64 from = (t << tile_shift) + at;
+            u32 word = 0;
+            std::memcpy(&word, data + from, nbytes - from < 4 ? nbytes - from : 4);
+            add_word(sums, word, from / 4);
+        }
+        sum += tile_hash(sums, (nbytes + 3) & ~3ull);
+    }
+    sum = segment_hash(sum);
+    std::memcpy(digest, &sum, 8);
 }
 
 u32 host_segment_of(const u32* first, u32 n, u32 tile) { return segment_of(first, n, tile); }

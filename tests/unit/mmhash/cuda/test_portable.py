@@ -12,6 +12,7 @@ from xxhash import xxh3_128_digest
 
 from mmhash.cpu import hash_bytes
 from mmhash.cuda.frames import CONTEXT_KEY, DERIVE_KEY, KEYED, framing_key
+from mmhash.engines.sglang import gpu_hash
 from mmhash.framing import KEY_CONTEXT
 from mmhash.states import XXH3_LEAF, XXH3_ROOT_SEED
 
@@ -72,6 +73,14 @@ def test_blake3_is_the_packages_at_every_edge(host: ctypes.CDLL, data: Data, unr
                     offset,
                     tile_shift,
                 )
+
+
+def test_sglang_s_hash_is_the_one_of_numpy(host: ctypes.CDLL, data: Data) -> None:
+    for nbytes in LENGTHS:
+        for offset in (0, 7):
+            arguments = data.address(offset), ctypes.c_uint64(nbytes), 15
+            found = _call(host.host_sglang, 8, *arguments)
+            assert int.from_bytes(found, "little") == gpu_hash(data[offset : offset + nbytes])
 
 
 def test_blake3_is_the_packages_at_every_short_length(host: ctypes.CDLL, data: Data) -> None:
