@@ -56,9 +56,11 @@ class Item:
         self.pad_value = self.pad_values[0]
 
     def set_pad_value(self) -> None:
-        """Name the item by its feature, unless it already has a name."""
+        """Derive the pad values from the item's hash, or from its feature's if it has none."""
         if self.pad_value is None:
-            self.set_hash(self._own(torch.concat([self.feature.flatten()])))
+            if self.hash is None:
+                self.hash = self._own(torch.concat([self.feature.flatten()]))
+            self.set_hash(self.hash)
 
 
 class Processor:
