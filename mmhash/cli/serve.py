@@ -109,7 +109,6 @@ def serve(
         assigned = dict(map(Settings.parse_assignment, settings or ()))
         effective = Settings(**_merged(assigned, options))
         gateway = GatewaySettings()
-        gateway.check_releases(effective.engine_fallback)
     if check:
         _say_facts(check_resources(effective))
         return
@@ -216,13 +215,12 @@ def _read_fleet(
         gateway = GatewaySettings(**_merged(assigned, fleet))
         assigned = dict(map(Settings.parse_assignment, others))
         effective = Settings(**_merged(assigned, options))
-        gateway.check_releases(effective.engine_fallback)
     if not gateway.has_workers:
         raise InputValueError("no workers: name them with --worker, --worker-dns or --worker-file")
     if not check and gateway.worker_dns:  # workers may come later
         return effective, gateway, []
     with settings_errors():
-        return effective, gateway, asyncio.run(read_workers(gateway, effective.engine_fallback))
+        return effective, gateway, asyncio.run(read_workers(gateway))
 
 
 def _check_workers(settings: Any, gateway: Any) -> None:
@@ -233,7 +231,7 @@ def _check_workers(settings: Any, gateway: Any) -> None:
 
     _say_facts(check_resources(settings))
     models = Models(settings.models)
-    workers = asyncio.run(check_workers(gateway, models, settings.engine_fallback))
+    workers = asyncio.run(check_workers(gateway, models))
     for worker in workers:
         say(f"worker {worker.url}: {worker.engine or 'unknown engine'}, events={worker.events}")
         for problem in worker.problems:

@@ -62,8 +62,7 @@ class _PlannedSpan(Struct, frozen=True):
 class PlannedPrompt(Struct, frozen=True):
     """A prompt as the engine will see it, and the request with the hashes of its items.
 
-    `items` has the members that docs/http.md lists for `POST /plan`: key, size and place. `recipe`
-    is the release that the service used in place of an unknown one.
+    `items` has the members that docs/http.md lists for `POST /plan`: key, size and place.
     """
 
     token_ids: list[int]
@@ -72,7 +71,6 @@ class PlannedPrompt(Struct, frozen=True):
     blocks: list[str]
     event_ids: list[int]
     request: dict[str, Any]
-    recipe: str | None = None
 
     @property
     def spans(self) -> list[Span]:
@@ -81,14 +79,10 @@ class PlannedPrompt(Struct, frozen=True):
 
 
 class Blocks(Struct, frozen=True):
-    """The keys of a prompt's blocks, in hex, and their ids in the engine's KV events.
-
-    `recipe` is the release that the service used in place of an unknown one.
-    """
+    """The keys of a prompt's blocks, in hex, and their ids in the engine's KV events."""
 
     blocks: list[str]
     event_ids: list[int]
-    recipe: str | None = None
 
 
 class Hashed(Struct):

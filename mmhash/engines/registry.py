@@ -7,7 +7,6 @@ from mmhash.arguments import check_int, check_text
 from mmhash.digest import Digest
 from mmhash.engines import checks, dynamo, sglang, trtllm, vllm
 from mmhash.engines.engine import Engine, RequestFields, Step
-from mmhash.engines.releases import Fallback
 from mmhash.errors import InputValueError
 
 ENGINES: tuple[Engine, ...] = (sglang.ENGINE, vllm.ENGINE, trtllm.ENGINE, dynamo.ENGINE)
@@ -25,12 +24,11 @@ def known() -> dict[str, list[str]]:
     return {engine.name: [str(known) for known in engine.releases] for engine in ENGINES}
 
 
-def find(text: str, *, engine_fallback: Fallback | None = None) -> tuple[Engine, str]:
+def find(text: str, *, or_older: bool = False) -> tuple[Engine, str]:
     """Return the engine and release that `sglang@0.5.23` names.
 
-    `sglang` alone means the newest known release. An unknown release is an error. With
-    `engine_fallback="nearest-older"`, the result is the newest known older release, whose recipe is
-    the best guess.
+    `sglang` alone means the newest known release. An unknown release is an error, unless `or_older`
+    lets the newest known older release stand in for it.
     """
     name, _, version = check_text("an engine", text).partition("@")
     engine = _BY_NAME.get(name)
@@ -38,7 +36,7 @@ def find(text: str, *, engine_fallback: Fallback | None = None) -> tuple[Engine,
         close = get_close_matches(name[:40].strip().lower(), _BY_NAME, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(_BY_NAME)}"
         raise InputValueError(f"there is no engine {name[:40]!r}: {hint}")
-    return engine, engine.releases.resolve(version or engine.releases.latest, engine_fallback)
+    return engine, engine.releases.resolve(version or engine.releases.latest, or_older=or_older)
 
 
 def split_names(engines: str | Iterable[str]) -> tuple[str, ...]:

@@ -3,15 +3,12 @@
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Generic, Literal, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from mmhash.arguments import check_text
 from mmhash.errors import InputValueError
 
 Recipe = TypeVar("Recipe")
-
-Fallback = Literal["nearest-older"]
-"""The recipe for an unknown release: the recipe of the newest known older release."""
 
 _VERSION = re.compile(
     r"(?P<release>\d{1,6}(\.\d{1,6}){1,3})(rc(?P<rc>\d{1,6}))?(\.post(?P<post>\d{1,6}))?", re.ASCII
@@ -63,14 +60,13 @@ class Releases(Generic[Recipe]):
             raise self._unknown(version, known)
         return known
 
-    def resolve(self, version: str, engine_fallback: Fallback | None = None) -> str:
+    def resolve(self, version: str, *, or_older: bool = False) -> str:
         """Return the release whose recipe applies: `version` itself if it is known.
 
-        An unknown release is an error, unless `engine_fallback` is "nearest-older" and there is an
-        older known release.
+        With `or_older`, the newest known older release stands in for an unknown one.
         """
         known = self._newest_up_to(version)
-        if known is None or (engine_fallback is None and _parse(version) > _parse(known.last)):
+        if known is None or (not or_older and _parse(version) > _parse(known.last)):
             raise self._unknown(version, known)
         return min(version, known.last, key=_parse)
 

@@ -15,7 +15,6 @@ from mmhash.verify.subscriber import Subscriber
 
 if TYPE_CHECKING:
     from mmhash.engines.engine import Server
-    from mmhash.engines.releases import Fallback
     from mmhash.kvindex.events import BlocksStored
 
 # The first event also waits until the subscription is set up.
@@ -94,8 +93,7 @@ def verify_engine(
         except httpx.HTTPError as error:
             raise ServiceError(f"no engine answers at {url}: {reason(error)}") from error
         # For an unknown release, check whether the nearest older recipe still holds.
-        fallback: Fallback | None = "nearest-older" if engine is None else None
-        found, version = registry.find(release, engine_fallback=fallback)
+        found, version = registry.find(release, or_older=engine is None)
         with Subscriber(events) as subscriber:
             if found.name == "vllm":
                 report = _verify_vllm(client, subscriber, version, seed)

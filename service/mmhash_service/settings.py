@@ -161,11 +161,6 @@ class Settings(SourcedSettings):
         ge=0,
         description="The size of the in-memory memo of each process, in bytes.",
     )
-    engine_fallback: Literal["nearest-older"] | None = Field(
-        default=None,
-        description="How to treat an unknown release of an engine: `nearest-older` uses the recipe "
-        "of the newest known release before it. If unset, the release is refused.",
-    )
     models: dict[ModelName, ModelSource] = Field(
         default={},
         description="The models that can be planned: name and directory, or an object with `path`, "

@@ -1,6 +1,6 @@
 """Types and fields that several schemas share."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
@@ -31,12 +31,6 @@ Hex16 = Annotated[str, StringConstraints(pattern=_HEX16)]
 EngineName = Annotated[str, StringConstraints(max_length=64, pattern=_ONE_ENGINE)]
 # At most 16, because every item is named for each of them.
 EngineNames = Annotated[str, StringConstraints(max_length=1024, pattern=_ENGINE_LIST)]
-
-RECIPE: Any = Field(
-    default=None,
-    description="The older release whose recipe was used, because the requested release is unknown "
-    "and the setting engine_fallback is on.",
-)
 
 
 class RequestModel(BaseModel):

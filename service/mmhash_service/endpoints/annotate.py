@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from mmhash.requests import EngineRequest
 from mmhash_service.bodies.json_body import read_json
 from mmhash_service.bodies.parsing import parse_query
-from mmhash_service.bodies.types import RECIPE, EngineName, RequestPath
+from mmhash_service.bodies.types import EngineName, RequestPath
 from mmhash_service.endpoints import examples
 from mmhash_service.endpoints.long_response import LongResponse
 from mmhash_service.endpoints.openapi import json_body, query_parameters
@@ -53,7 +53,6 @@ class AnnotateAnswer(BaseModel):
 
     request: dict[str, Any]
     items: list[Item]
-    recipe: str | None = RECIPE
 
 
 _OPENAPI = {
@@ -86,6 +85,4 @@ async def annotate_request(request: Request) -> Response:
 
 def _join(context: RequestContext, annotated: EngineRequest, items: list[AnnotatedItem]) -> bytes:
     payload = msgspec.json.encode([context.describe(*item) for item in items])
-    recipe = context.engines[0].recipe
-    end = b"" if recipe is None else b',"recipe":"%b"' % recipe.encode()
-    return b'{"request":%b,"items":%b%b}' % (annotated.write(), payload, end)
+    return b'{"request":%b,"items":%b}' % (annotated.write(), payload)

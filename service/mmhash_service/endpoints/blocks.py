@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from mmhash.engines.engine import Prompt
 from mmhash.errors import InputError, LimitError
 from mmhash_service.bodies.json_body import parse_json, read_json
-from mmhash_service.bodies.types import RECIPE, BlockSize, EngineName, RequestModel, Text, Token
+from mmhash_service.bodies.types import BlockSize, EngineName, RequestModel, Text, Token
 from mmhash_service.endpoints import examples
 from mmhash_service.endpoints.long_response import LongResponse
 from mmhash_service.endpoints.openapi import json_body
@@ -18,7 +18,6 @@ from mmhash_service.items.hashed import find_engine, require
 from mmhash_service.plan.schema import ENGINE_NAME, BlockFields
 from mmhash_service.problems.problem import Problem
 from mmhash_service.resources import Resources
-from mmhash_service.settings import Settings
 
 router = APIRouter()
 
@@ -41,7 +40,6 @@ class BlocksAnswer(BaseModel):
 
     blocks: list[str]
     event_ids: list[int]
-    recipe: str | None = RECIPE
 
 
 @router.post(
@@ -54,13 +52,13 @@ async def blocks(request: Request) -> Response:
     tenant = resolve_tenant(request, settings)
     with resources.limits.admit() as admission:
         text = await read_json(request, settings, admission)
-        payload = await resources.prompts.for_size(len(text)).run(_blocks, text, settings, tenant)
+        payload = await resources.prompts.for_size(len(text)).run(_blocks, text, tenant)
         return LongResponse(payload, resources.limits)
 
 
-def _blocks(text: bytes, settings: Settings, tenant: Tenant | None) -> str:
+def _blocks(text: bytes, tenant: Tenant | None) -> str:
     body = parse_json(text, BlocksBody)
-    requested = find_engine(body.engine, settings.engine_fallback)
+    requested = find_engine(body.engine)
     require(requested.engine, "blocks")
     prompt = Prompt(
         body.input_ids,
@@ -75,8 +73,4 @@ def _blocks(text: bytes, settings: Settings, tenant: Tenant | None) -> str:
         keys, event_ids = requested.engine.prompt_blocks(prompt, requested.version)
     except (InputError, LimitError) as error:
         raise Problem("refused-by-engine", reason=str(error)) from error
-    return BlocksAnswer(
-        blocks=keys,
-        event_ids=event_ids,
-        recipe=requested.recipe,
-    ).model_dump_json(exclude_none=True)
+    return BlocksAnswer(blocks=keys, event_ids=event_ids).model_dump_json()

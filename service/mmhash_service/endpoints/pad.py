@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from mmhash.errors import InputError, LimitError
 from mmhash_service.bodies.json_body import parse_json, read_json
-from mmhash_service.bodies.types import RECIPE, EngineName, RequestModel, Token
+from mmhash_service.bodies.types import EngineName, RequestModel, Token
 from mmhash_service.endpoints import examples
 from mmhash_service.endpoints.long_response import LongResponse
 from mmhash_service.endpoints.openapi import json_body
@@ -16,7 +16,6 @@ from mmhash_service.items.hashed import find_engine, require
 from mmhash_service.plan.schema import ENGINE_NAME
 from mmhash_service.problems.problem import InvalidPart, Problem
 from mmhash_service.resources import Resources
-from mmhash_service.settings import Settings
 
 router = APIRouter()
 
@@ -33,7 +32,6 @@ class PadAnswer(BaseModel):
     """The token ids with the pad values in each span."""
 
     input_ids: list[int]
-    recipe: str | None = RECIPE
 
 
 @router.post("/pad", openapi_extra=json_body(PadBody, examples.PAD), response_model=PadAnswer)
@@ -42,13 +40,13 @@ async def pad(request: Request) -> Response:
     resources = Resources.of(request)
     with resources.limits.admit() as admission:
         text = await read_json(request, resources.settings, admission)
-        payload = await resources.work.run(_pad, text, resources.settings)
+        payload = await resources.work.run(_pad, text)
         return LongResponse(payload, resources.limits)
 
 
-def _pad(text: bytes, settings: Settings) -> str:
+def _pad(text: bytes) -> str:
     body = parse_json(text, PadBody)
-    requested = find_engine(body.engine, settings.engine_fallback)
+    requested = find_engine(body.engine)
     pad_ids = require(requested.engine, "pad")
     length = len(body.input_ids)
     for number, span in enumerate(body.spans):
@@ -61,4 +59,4 @@ def _pad(text: bytes, settings: Settings) -> str:
         padded = pad_ids(body.input_ids, item_spans(body.spans), requested.version)
     except (InputError, LimitError) as error:
         raise Problem("refused-by-engine", reason=str(error)) from error
-    return PadAnswer(input_ids=padded, recipe=requested.recipe).model_dump_json(exclude_none=True)
+    return PadAnswer(input_ids=padded).model_dump_json()

@@ -4,7 +4,6 @@ import asyncio
 import time
 from typing import NamedTuple
 
-from mmhash.engines.releases import Fallback
 from mmhash.errors import MMHashError
 from mmhash.kvindex import WorkerStats
 from mmhash_service.gateway.fleet import Fleet
@@ -30,11 +29,9 @@ class WorkerCheck(NamedTuple):
     problems: list[str]
 
 
-async def check_workers(
-    gateway: GatewaySettings, models: Models, engine_fallback: Fallback | None
-) -> list[WorkerCheck]:
+async def check_workers(gateway: GatewaySettings, models: Models) -> list[WorkerCheck]:
     """Connect to every worker and its KV events, and plan a prompt for it."""
-    fleet = Fleet(gateway, engine_fallback)
+    fleet = Fleet(gateway)
     await fleet.open()
     try:
         stats = await _connected(fleet)

@@ -3,15 +3,11 @@
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from mmhash_service.gateway.worker_spec import MAX_RANKS, EngineSpec, WorkerSpec, check_engine
-
-if TYPE_CHECKING:
-    from mmhash.engines.releases import Fallback
-
 
 T = TypeVar("T")
 
@@ -80,9 +76,7 @@ async def describe(get: Get, host: str) -> Description | None:
     return None
 
 
-def complete(
-    spec: WorkerSpec, said: Description | None, engine_fallback: "Fallback | None"
-) -> Description:
+def complete(spec: WorkerSpec, said: Description | None) -> Description:
     """Complete a worker's settings with what its server says. The settings take precedence."""
     own, events = spec.engine, spec.events
     known = Description(own, events, spec.replay, spec.ranks or 1)
@@ -106,7 +100,7 @@ def complete(
     if events is None:
         known = said._replace(ranks=spec.ranks or said.ranks)
     try:
-        check_engine(engine, engine_fallback, has_events=known.events is not None)
+        check_engine(engine, has_events=known.events is not None)
     except ValueError as error:
         lacking["engine"] = f"{engine.name}: {error}"
         engine = EngineSpec()

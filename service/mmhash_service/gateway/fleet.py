@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
-from mmhash.engines.releases import Fallback
 from mmhash.errors import InputValueError, LimitError
 from mmhash.kvindex import Index, WorkerStats
 from mmhash.kvindex import Worker as EventSource
@@ -43,9 +42,8 @@ logger = logging.getLogger(__name__)
 class Fleet:
     """The workers by URL. One task keeps the list current, and one task per worker probes it."""
 
-    def __init__(self, settings: GatewaySettings, engine_fallback: Fallback | None = None) -> None:
+    def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
-        self._engine_fallback = engine_fallback
         self.workers: dict[str, Worker] = {}
         self._checks: set[asyncio.Task[None]] = set()
         self._turn = 0
@@ -195,7 +193,7 @@ class Fleet:
         Once workers are known, an empty list is ignored.
         """
         try:
-            specs = await read_workers(self._settings, self._engine_fallback)
+            specs = await read_workers(self._settings)
         except (OSError, ValueError) as error:
             # Keep the known workers, which are probably still there.
             logger.error("the list of workers cannot be read: %s", error)  # noqa: TRY400
@@ -338,7 +336,7 @@ class Fleet:
         except (WorkerError, TimeoutError) as error:
             logger.info("worker %s does not describe itself: %r", worker.url, error)
             return
-        before, found = worker.described, complete(worker.spec, said, self._engine_fallback)
+        before, found = worker.described, complete(worker.spec, said)
         worker.release = said.engine.name if said else ""
         is_moved = found.publisher != before.publisher
         if is_moved:

@@ -26,7 +26,7 @@ class GatewayResources(Resources):
     ) -> None:
         super().__init__(settings, models)
         self.gateway = gateway
-        self.fleet = Fleet(gateway, settings.engine_fallback)
+        self.fleet = Fleet(gateway)
         self._collector = FleetCollector(self.fleet)
         self._needs_workers = needs_workers
 

@@ -4,7 +4,7 @@ The gateway also uses the service's settings: address, limits, memo, tenants.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
@@ -14,12 +14,8 @@ from mmhash_service.base_settings import SourcedSettings
 from mmhash_service.gateway.policy import Policy
 from mmhash_service.gateway.worker_spec import (
     check_endpoints_of_name,
-    check_release,
     parse_worker,
 )
-
-if TYPE_CHECKING:
-    from mmhash.engines.releases import Fallback
 
 
 class GatewaySettings(SourcedSettings):
@@ -105,11 +101,6 @@ class GatewaySettings(SourcedSettings):
         description="Let the picker limit a request to the workers in its header "
         "`test-epp-endpoint-selection`, which conformance tests send.",
     )
-
-    def check_releases(self, engine_fallback: "Fallback | None") -> None:
-        """Refuse a worker of an unknown release, because none of its requests would have a plan."""
-        for spec in map(parse_worker, filter(None, (*self.worker_list, self.worker_dns))):
-            check_release(spec, engine_fallback)
 
     @property
     def authorization(self) -> list[tuple[bytes, bytes]]:

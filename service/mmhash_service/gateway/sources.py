@@ -4,47 +4,35 @@ import asyncio
 import socket
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import httpx
 
 from mmhash_service.gateway.settings import GatewaySettings
-from mmhash_service.gateway.worker_spec import WorkerSpec, check_release, parse_worker
-
-if TYPE_CHECKING:
-    from mmhash.engines.releases import Fallback
+from mmhash_service.gateway.worker_spec import WorkerSpec, parse_worker
 
 # Far more workers than a gateway can serve.
 MAX_WORKERS = 1024
 
 
-async def read_workers(
-    settings: GatewaySettings, engine_fallback: "Fallback | None"
-) -> list[WorkerSpec]:
+async def read_workers(settings: GatewaySettings) -> list[WorkerSpec]:
     """Return the current workers. Raise OSError or ValueError if they cannot be read."""
     # Read in a thread: a long list would block the event loop.
-    return await asyncio.to_thread(_read, settings, engine_fallback)
+    return await asyncio.to_thread(_read, settings)
 
 
-def _read(settings: GatewaySettings, engine_fallback: "Fallback | None") -> list[WorkerSpec]:
+def _read(settings: GatewaySettings) -> list[WorkerSpec]:
     if settings.worker_dns is not None:
-        specs = _resolve(_parse(settings.worker_dns, engine_fallback))
+        specs = _resolve(parse_worker(settings.worker_dns))
     elif settings.worker_file is not None:
-        specs = _read_file(settings.worker_file, engine_fallback)
+        specs = _read_file(settings.worker_file)
     else:
-        specs = [_parse(text, engine_fallback) for text in settings.worker_list]
+        specs = [parse_worker(text) for text in settings.worker_list]
     by_url = {spec.url: spec for spec in specs}
     _check_count(len(by_url))
     return list(by_url.values())
 
 
-def _parse(text: str, engine_fallback: "Fallback | None") -> WorkerSpec:
-    spec = parse_worker(text)
-    check_release(spec, engine_fallback)
-    return spec
-
-
-def _read_file(path: Path, engine_fallback: "Fallback | None") -> list[WorkerSpec]:
+def _read_file(path: Path) -> list[WorkerSpec]:
     if not path.is_file():  # opening a FIFO blocks
         raise ValueError(f"{path} is not a regular file")
     text = path.read_text()
@@ -57,7 +45,7 @@ def _read_file(path: Path, engine_fallback: "Fallback | None") -> list[WorkerSpe
         if not line:
             continue
         try:
-            spec = _parse(line, engine_fallback)
+            spec = parse_worker(line)
             if specs.setdefault(spec.url, spec) != spec:
                 raise ValueError("a worker's URL is given twice")  # noqa: TRY301
         except ValueError as error:

@@ -71,7 +71,7 @@ class Worker:
         self.endpoint = endpoint_of(spec.url)
         """The address by which Envoy knows the worker, or None if the URL has a host name."""
         # Report nothing as missing before the worker has been asked.
-        self.described = complete(spec, None, None)._replace(lacking={})
+        self.described = complete(spec, None)._replace(lacking={})
         self.engine = spec.engine if spec.engine.name else None
         """The engine to plan for, or None while it is unknown."""
         self.plugin: list[str] | None = None

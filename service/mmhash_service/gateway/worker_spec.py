@@ -12,7 +12,6 @@ import httpx
 
 if TYPE_CHECKING:
     from mmhash.engines.engine import Server
-    from mmhash.engines.releases import Fallback
 
 _ENDPOINT = re.compile(
     r"tcp://\[?(?P<host>[^\s,/*]+?)\]?:(?P<port>\d{1,5})|ipc://[^\s,]+", re.ASCII
@@ -105,17 +104,7 @@ def endpoint_of(url: str) -> str | None:
     return f"{host}:{parsed.port or (443 if parsed.scheme == 'https' else 80)}"
 
 
-def check_release(spec: WorkerSpec, engine_fallback: "Fallback | None") -> None:
-    """Refuse a worker of an unknown release that engine_fallback does not cover."""
-    if spec.engine.name:
-        from mmhash.engines.registry import find  # noqa: PLC0415  (see above)
-
-        find(spec.engine.name, engine_fallback=engine_fallback)
-
-
-def check_engine(
-    engine: EngineSpec, engine_fallback: "Fallback | None", *, has_events: bool
-) -> None:
+def check_engine(engine: EngineSpec, *, has_events: bool) -> None:
     """Refuse an engine for which no prompt could be planned.
 
     Either its release is unknown, or these options cannot name its blocks.
@@ -123,7 +112,7 @@ def check_engine(
     from mmhash.engines.engine import BlockOptions, Prompt  # noqa: PLC0415  (see above)
     from mmhash.engines.registry import find  # noqa: PLC0415
 
-    found, release = find(engine.name, engine_fallback=engine_fallback)
+    found, release = find(engine.name)
     found.names_by_file(engine.server, release)  # raises for a server that the engine lacks
     if has_events or engine.block_algorithm or engine.seed:
         options = BlockOptions(block_algorithm=engine.block_algorithm, seed=engine.seed)
@@ -163,8 +152,7 @@ def _engine_spec(named: dict[str, str]) -> EngineSpec:
         "sha256" if mm_hasher == "sha256" else "blake3",
     )
     if engine.name:
-        # engine_fallback is a setting of the service, so check_release() applies it.
-        check_engine(engine, "nearest-older", has_events="events" in named)
+        check_engine(engine, has_events="events" in named)
     return engine
 
 

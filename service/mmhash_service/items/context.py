@@ -157,7 +157,7 @@ def build_context(
     # Read the settings once: a reload may replace them between two reads.
     settings = resources.settings
     tenant = resolve_tenant(request, settings)
-    engines = parse_engines(query.engines, settings.engine_fallback)
+    engines = parse_engines(query.engines)
     names = tuple(engine.name for engine in engines)
     return RequestContext(
         algorithm=query.algorithm,

@@ -1,6 +1,5 @@
 """An item that is hashed once, and named for every engine that a request asks for."""
 
-import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,68 +9,42 @@ from mmhash import Digest
 from mmhash.engines import RequestFields
 from mmhash.engines.engine import Engine
 from mmhash.engines.registry import ENGINES, find
-from mmhash.engines.releases import Fallback
 from mmhash.errors import InputError
 from mmhash.view import Kind
 from mmhash_service.problems.problem import Problem
-from mmhash_service.telemetry import metrics
-
-logger = logging.getLogger(__name__)
-
-# Unknown releases that have been logged. Clients choose the names, so their number is limited.
-_logged: set[str] = set()
-_MAX_LOGGED = 100
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedEngine:
-    """An engine as a request names it, and the known release whose recipe applies."""
+    """An engine as a request names it, and its release."""
 
     name: str
     engine: Engine
     version: str
-    # The release that stands in for an unknown one, such as vllm@0.33.0.
-    recipe: str | None
 
     def name_item(self, key: Digest, options: str = "", orientation: int = 1) -> Digest:
         """Return the key by which the engine names an item under these options."""
         return self.engine.name_item(key, self.version, options=options, orientation=orientation)
 
     def request_fields(self, key: Digest, options: str = "", orientation: int = 1) -> RequestFields:
-        """Return the fields that name an item, and `recipe` if the release is unknown."""
+        """Return the fields that name an item."""
         named = self.name_item(key, options, orientation)
-        fields = self.engine.request_fields(named, self.version)
-        return fields if self.recipe is None else {**fields, "recipe": self.recipe}
+        return self.engine.request_fields(named, self.version)
 
 
-def parse_engines(
-    text: str | None, engine_fallback: Fallback | None
-) -> tuple[RequestedEngine, ...]:
+def parse_engines(text: str | None) -> tuple[RequestedEngine, ...]:
     """Return the engines in `sglang@0.5.23,vllm`."""
-    return tuple(find_engine(name, engine_fallback) for name in text.split(",")) if text else ()
+    return tuple(find_engine(name) for name in text.split(",")) if text else ()
 
 
 @lru_cache(64)  # the gateway looks up the same engines for each request
-def _find(name: str, engine_fallback: Fallback | None) -> RequestedEngine:
-    engine, version = find(name, engine_fallback=engine_fallback)
-    is_known = name.partition("@")[2] in {"", version}
-    return RequestedEngine(name, engine, version, None if is_known else f"{engine.name}@{version}")
-
-
-def find_engine(name: str, engine_fallback: Fallback | None) -> RequestedEngine:
-    """Return the engine and release that `sglang@0.5.23` names, or the release to fall back to."""
+def find_engine(name: str) -> RequestedEngine:
+    """Return the engine and release that `sglang@0.5.23` names."""
     try:
-        requested = _find(name, engine_fallback)
+        engine, version = find(name)
     except InputError as error:
         raise Problem("unknown-engine", reason=str(error)) from error
-    if requested.recipe is not None:
-        metrics.ENGINE_FALLBACKS.labels(requested.engine.name, requested.recipe).inc()
-        if name not in _logged and len(_logged) < _MAX_LOGGED:
-            _logged.add(name)
-            logger.warning(
-                "%s is unknown, so its keys follow the recipe of %s", name, requested.recipe
-            )
-    return requested
+    return RequestedEngine(name, engine, version)
 
 
 _FEATURES = {

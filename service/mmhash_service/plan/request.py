@@ -84,7 +84,7 @@ async def plan_request(
         )
         if query.request:
             answer["request"] = msgspec.Raw(plan.annotated.write())
-        return answer if requested.recipe is None else answer | {"recipe": requested.recipe}
+        return answer
 
     return await Planning(context, model, document, options, describe_plan, fetches=True).run()
 
@@ -93,10 +93,7 @@ def _describe_item(
     planned: PlannedItem, resolved: ResolvedMedia, requested: RequestedEngine
 ) -> dict[str, Any]:
     """Return an item of the response: the item as in `/annotate`, and its place in the prompt."""
-    fields = dict(planned.fields)
-    if requested.recipe is not None:
-        fields["recipe"] = requested.recipe
-    return describe(resolved.item, {requested.name: fields}) | planned.payload()
+    return describe(resolved.item, {requested.name: planned.fields}) | planned.payload()
 
 
 class Planning(Generic[T]):

@@ -8,7 +8,6 @@ from mmhash.digest import Algorithm
 from mmhash.engines.engine import BlockOptions
 from mmhash_service.bodies.types import (
     MAX_MODEL_NAME,
-    RECIPE,
     BlockSize,
     EngineName,
     RequestPath,
@@ -116,4 +115,3 @@ class PlanAnswer(BaseModel):
     request: dict[str, Any] | None = Field(
         default=None, description="The request with the hashes of its items."
     )
-    recipe: str | None = RECIPE

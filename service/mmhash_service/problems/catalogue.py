@@ -103,7 +103,7 @@ PROBLEMS = {
     "unknown-engine": ProblemSpec(
         422,
         "Give an engine and a release, as in sglang@0.5.23, or an engine alone for its newest "
-        "release. /info lists the known ones. The setting engine_fallback admits newer releases.",
+        "release. /info lists the known ones.",
     ),
     "refused-by-engine": ProblemSpec(
         422,

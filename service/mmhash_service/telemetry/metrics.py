@@ -90,12 +90,6 @@ FETCHES = Counter(
     ("result",),
     registry=REGISTRY,
 )
-ENGINE_FALLBACKS = Counter(
-    "mmhash_engine_fallbacks",
-    "Requests that name an unknown release of an engine, by the recipe used instead.",
-    ("engine", "recipe"),
-    registry=REGISTRY,
-)
 MODEL_LOADS = Counter(
     "mmhash_model_loads",
     "Models loaded from disk, by result: loaded or failed.",

@@ -111,7 +111,7 @@ def test_check_names_what_cannot_be_used(
     [
         ("POLICY", "best", "settings: policy: "),
         ("WORKER_LIST", "http://a:1", "settings: worker_list: not JSON: "),
-        ("WORKER_LIST", '["http://a:1,engine=vllm@0.99"]', "settings: vllm 0.99 is not known"),
+        ("WORKER_LIST", '["http://a:1,engine=vllm@0.99"]', "settings: worker_list: worker 1: "),
     ],
 )
 def test_the_gateway_s_variables_are_read_too(

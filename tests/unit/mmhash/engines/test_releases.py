@@ -38,15 +38,15 @@ def test_the_error_names_the_newest_release_before_it() -> None:
     with pytest.raises(InputValueError, match=r"knows .*; the newest before it is 0\.33\.0"):
         engines.parse("vllm@0.34.0")
     with pytest.raises(InputValueError, match=r"knows [^;]*$"):
-        engines.find("vllm@0.17.0", engine_fallback="nearest-older")
+        engines.find("vllm@0.17.0", or_older=True)
 
 
 @given(numbers=st.lists(st.integers(0, 40), min_size=2, max_size=4))
-def test_a_fallback_is_the_release_or_an_older_known_one(numbers: list[int]) -> None:
+def test_an_older_release_is_the_newest_known_one(numbers: list[int]) -> None:
     version = ".".join(map(str, numbers))
     for engine in ENGINES:
         try:
-            found = engine.releases.resolve(version, "nearest-older")
+            found = engine.releases.resolve(version, or_older=True)
         except InputValueError:
             found = None
         known = [release for release in engine.releases if _parse(release.first) <= _parse(version)]

@@ -111,15 +111,15 @@ def test_sglang_in_rust_is_found() -> None:
 
 def test_settings_override_what_a_server_says() -> None:
     line = "http://a,engine=vllm@0.31.0,block_size=64,events=tcp://b:1,block_algorithm=sha256"
-    found = complete(parse_worker(line), said(VLLM, metrics=""), None)
+    found = complete(parse_worker(line), said(VLLM, metrics=""))
     assert found == Description(EngineSpec("vllm@0.31.0", 64, "sha256"), "tcp://b:1")
-    only_size = complete(parse_worker("http://a,block_size=64"), said(VLLM), None)
+    only_size = complete(parse_worker("http://a,block_size=64"), said(VLLM))
     assert only_size.engine == EngineSpec("vllm@0.32.0", 64, "sha256_cbor")
 
 
 def test_a_server_of_another_engine_than_planned_says_nothing() -> None:
     line = "http://a,engine=vllm@0.31.0,events=tcp://b:1"
-    found = complete(parse_worker(line), said({"/server_info": SGLANG}), None)
+    found = complete(parse_worker(line), said({"/server_info": SGLANG}))
     assert found == Description(EngineSpec("vllm@0.31.0"), "tcp://b:1")
 
 
@@ -134,7 +134,7 @@ def test_a_server_of_another_engine_than_planned_says_nothing() -> None:
 def test_an_engine_whose_blocks_have_no_names_is_told_why(
     answers: dict[str, Any], member: str
 ) -> None:
-    found = complete(parse_worker("http://a"), said(answers), None)
+    found = complete(parse_worker("http://a"), said(answers))
     assert not found.engine.name
     assert member in found.lacking["engine"] + "engine" * (member == "engine")
 

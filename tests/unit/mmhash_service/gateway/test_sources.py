@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from mmhash.engines.releases import Fallback
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.sources import read_workers
 from mmhash_service.gateway.worker_spec import WorkerSpec
 
 
-def read(engine_fallback: Fallback | None = None, **settings: object) -> list[WorkerSpec]:
-    return asyncio.run(read_workers(GatewaySettings(**settings), engine_fallback))
+def read(**settings: object) -> list[WorkerSpec]:
+    return asyncio.run(read_workers(GatewaySettings(**settings)))
 
 
 def test_a_list_is_used_as_given() -> None:
@@ -53,7 +52,6 @@ def test_a_release_that_is_not_known_is_refused_at_each_read(tmp_path: Path) -> 
     file.write_text("http://a:1\nhttp://b:1,engine=vllm@0.99.0\n")
     with pytest.raises(ValueError, match=r"workers, line 2: vllm 0\.99\.0 is not known"):
         read(worker_file=file)
-    assert len(read("nearest-older", worker_file=file)) == 2
 
 
 def test_a_name_that_is_not_found_is_in_the_error() -> None:

@@ -7,10 +7,7 @@ import pytest
 
 import mmhash
 from mmhash import engines
-from mmhash_service.http.app import create_app
 from mmhash_service.problems.catalogue import PROBLEMS
-from mmhash_service.settings import Settings
-from tests.support.in_process import running
 from tests.support.responses import items_of, problem_of
 
 RAW = {"content-type": "application/octet-stream"}
@@ -171,27 +168,6 @@ def test_an_argument_that_the_engine_does_not_take_is_refused(
     client: httpx.Client, path: str, body: Any, problem: str
 ) -> None:
     assert problem_of(client.post(path, json=body)) == (PROBLEMS[problem].status, problem)
-
-
-def test_an_unknown_release_is_answered_by_the_nearest_older(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with running(create_app(Settings(engine_fallback="nearest-older"))) as server:
-        client = server.client
-        older = client.post("/blocks", json=BLOCKS | {"engine": "vllm@0.33.0"}).json()
-        for _ in range(2):
-            answer = client.post("/blocks", json=BLOCKS | {"engine": "vllm@0.34.7"})
-            assert answer.json() == older | {"recipe": "vllm@0.33.0"}
-        padded = client.post("/pad", json=PAD | {"engine": "sglang@0.6"}).json()
-        params = {"engine": "vllm@0.34.0"}
-        request = {"messages": [{"role": "user", "content": "Hi"}]}
-        annotated = client.post("/annotate", json=request, params=params).json()
-        counted = client.get("/metrics").text
-    assert padded == {"input_ids": IDS, "recipe": "sglang@0.5.23"}
-    assert annotated == {"request": request, "items": [], "recipe": "vllm@0.33.0"}
-    assert 'mmhash_engine_fallbacks_total{engine="vllm",recipe="vllm@0.33.0"}' in counted
-    names = ("vllm@0.34.7", "vllm@0.33.0")
-    assert [record.args for record in caplog.records].count(names) == 1
 
 
 @pytest.mark.parametrize("path", ["/pad", "/blocks"])
