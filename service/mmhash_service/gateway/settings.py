@@ -96,11 +96,6 @@ class GatewaySettings(SourcedSettings):
     picker_key: Path | None = Field(
         default=None, description="The key of the picker's certificate, a PEM file."
     )
-    picker_test_selection: bool = Field(
-        default=False,
-        description="Let the picker limit a request to the workers in its header "
-        "`test-epp-endpoint-selection`, which conformance tests send.",
-    )
 
     @property
     def authorization(self) -> list[tuple[bytes, bytes]]:

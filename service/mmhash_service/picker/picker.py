@@ -44,8 +44,6 @@ _COPIES = 3
 # Clients may neither name peers nor vouch for a tenant.
 _NOT_SENT = frozenset({TENANT_TAG_HEADER, *(name.encode() for name in PEER_HEADERS)})
 
-_TEST_SELECTION = "test-epp-endpoint-selection"
-
 # The modes in which Envoy sends the whole body before forwarding any of it.
 _WHOLE = frozenset({envoy.BUFFERED, envoy.FULL_DUPLEX_STREAMED})
 
@@ -67,7 +65,6 @@ class Picker:
         self._resources = resources
         self._fleet = resources.fleet
         self._authorization = gateway.authorization
-        self._takes_test_selection = gateway.picker_test_selection
         self._waiting: set[asyncio.Task[Any] | None] = set()
         self._is_stopping = False
 
@@ -213,29 +210,18 @@ class Picker:
         content_type = header_of(request.scope["headers"], b"content-type") or ""
         routed = await read_request(body.text, content_type, path, work, is_prompt=is_prompt)
         subset = messages.read_subset(first)
-        tested = self._test_selection(request)
 
         def may_choose(worker: Worker) -> bool:
             return (
                 worker.is_healthy
                 and worker.endpoint is not None
                 and (subset is None or _is_in(worker, subset))
-                and (tested is None or _is_in(worker, tested))
             )
 
-        if tested is not None and not any(map(may_choose, self._fleet.workers.values())):
-            raise Problem("busy", reason=f"no worker is in {_TEST_SELECTION}")
         return await Routing(
             self._resources, request, routed, held,
             is_prompt=is_prompt, may_choose=may_choose,
         ).decide()  # fmt: skip
-
-    def _test_selection(self, request: Request) -> frozenset[str] | None:
-        """Return the endpoints in the conformance tests' header, if the setting allows it."""
-        text = request.headers.get(_TEST_SELECTION, "")
-        if not (self._takes_test_selection and text):
-            return None
-        return frozenset(one.strip() for one in text.split(","))
 
     def _removed(self, request: Request, replaced: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
         """Return the client's headers that the worker must not get, except replaced ones."""

@@ -277,30 +277,6 @@ def test_a_retry_goes_to_a_worker_of_the_same_engine(
             assert header(seen, DESTINATION) == [endpoints[int(seen["worker"][1])]]
 
 
-# Conformance tests.
-
-
-@pytest.mark.slow
-def test_the_header_of_conformance_tests_chooses_if_the_setting_allows_it(
-    tmp_path: Path, fleet: list[EngineProcess], endpoints: list[str], client: httpx.Client
-) -> None:
-    name = "test-epp-endpoint-selection"
-    workers = [one.url for one in fleet]
-    settings = {"gateway.picker_test_selection": True}
-    with (
-        picker_for(workers, settings=settings) as picker,
-        envoy_with(Configuration(endpoints, picker.endpoint), tmp_path) as tested,
-    ):
-        for number in (0, 1, 0, 1):
-            seen = tested.post(PATH, json=CHAT, headers={name: endpoints[number]}).json()
-            assert header(seen, DESTINATION) == [endpoints[number]]
-            assert seen["worker"] == f"w{number}"
-        assert tested.post(PATH, json=CHAT, headers={name: "127.0.0.1"}).status_code == 200
-        assert tested.post(PATH, json=CHAT, headers={name: "256.1.1.1"}).status_code == 429
-    seen = client.post(PATH, json=CHAT, headers={name: endpoints[0]}).json()
-    assert len(header(seen, DESTINATION)[0].split(",")) == 2
-
-
 # The server.
 
 
