@@ -88,13 +88,10 @@ class GatewaySettings(SourcedSettings):
         "worker=URL; how=planned; prompt_tokens=512; matched_tokens=496`.",
     )
 
-    picker_certificate: Path | None = Field(
+    picker_tls: Path | None = Field(
         default=None,
-        description="The picker's TLS certificate chain, a PEM file. Without it, Envoy connects "
-        "without TLS.",
-    )
-    picker_key: Path | None = Field(
-        default=None, description="The key of the picker's certificate, a PEM file."
+        description="The folder with the picker's certificate chain and its key, tls.crt and "
+        "tls.key, as Kubernetes mounts a Secret. Without it, Envoy connects without TLS.",
     )
 
     @property
@@ -144,14 +141,13 @@ class GatewaySettings(SourcedSettings):
             _key_value(key)
         return key
 
-    @model_validator(mode="after")
-    def _check_certificate(self) -> Self:
-        if (self.picker_certificate is None) != (self.picker_key is None):
-            raise ValueError("picker_certificate and picker_key must be set together")
-        for path in filter(None, (self.picker_certificate, self.picker_key)):
-            if not path.is_file():
-                raise ValueError(f"not a file: {path}")
-        return self
+    @field_validator("picker_tls")
+    @classmethod
+    def _check_tls(cls, folder: Path | None) -> Path | None:
+        for name in ("tls.crt", "tls.key"):
+            if folder is not None and not (folder / name).is_file():
+                raise ValueError(f"the folder has no file {name}")
+        return folder
 
     @model_validator(mode="after")
     def _check_sources(self) -> Self:

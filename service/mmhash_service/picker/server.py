@@ -50,11 +50,11 @@ class PickerResources(GatewayResources):
         health_pb2_grpc.add_HealthServicer_to_server(_Health(self), server)
         host = f"[{self.settings.host}]" if ":" in self.settings.host else self.settings.host
         address = f"{host}:{self.settings.port}"
-        certificate, key = self._gateway.picker_certificate, self._gateway.picker_key
-        if certificate is None or key is None:
+        folder = self._gateway.picker_tls
+        if folder is None:
             server.add_insecure_port(address)
         else:
-            pair = (key.read_bytes(), certificate.read_bytes())
+            pair = (folder / "tls.key").read_bytes(), (folder / "tls.crt").read_bytes()
             server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
         await server.start()
 

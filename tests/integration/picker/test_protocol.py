@@ -298,11 +298,11 @@ def test_health_by_grpc(fleet: list[EngineProcess], worker: str, statuses: dict[
 def test_tls(tmp_path: Path, fleet: list[EngineProcess], endpoints: list[str]) -> None:
     authority = trustme.CA()
     certificate = authority.issue_cert("127.0.0.1")
-    chain, key, trusted = (tmp_path / name for name in ("chain.pem", "key.pem", "ca.pem"))
+    chain, key, trusted = (tmp_path / name for name in ("tls.crt", "tls.key", "ca.pem"))
     certificate.cert_chain_pems[0].write_to_path(chain)
     certificate.private_key_pem.write_to_path(key)
     authority.cert_pem.write_to_path(trusted)
-    settings = {"gateway.picker_certificate": str(chain), "gateway.picker_key": str(key)}
+    settings = {"gateway.picker_tls": str(tmp_path)}
     with picker_for([fleet[1].url], settings=settings) as picker:
         configuration = Configuration(endpoints, picker.endpoint)
         configuration.ext_proc["failure_mode_allow"] = False

@@ -25,8 +25,7 @@ from mmhash_service.settings import Settings
         {"worker_api_key": "hunter2\r\nX-Mmhash-Tenant: acme"},
         {"worker_api_key": "hun\x00ter2"},
         {"worker_api_key": "hun\x7fter2"},
-        {"picker_certificate": __file__},
-        {"picker_certificate": __file__, "picker_key": "/nowhere"},
+        {"picker_tls": "/nowhere"},
         {"unknown": 1},
     ],
 )
