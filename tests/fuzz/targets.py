@@ -264,7 +264,7 @@ _VOUCHED = {"vouched"}
 
 @target
 def guard(data: bytes) -> None:
-    written = strip_unverified_hashes(data, lambda _: _VOUCHED, refuse=False)
+    written = strip_unverified_hashes(data, lambda _: _VOUCHED)
     body = data if written is None else written
     try:
         # As an engine may read it, all members of an object, also those of one name.
@@ -293,7 +293,7 @@ def guard_rewriting(data: bytes) -> None:
     """The forwarded request is the received one without hashes: fractions as spelled, and nothing else removed."""
     body = b'{"mmhash_tags":[],"a":' + data + b"}"
     try:
-        written = strip_unverified_hashes(body, lambda _: _VOUCHED, refuse=False)
+        written = strip_unverified_hashes(body, lambda _: _VOUCHED)
     except RequestRefusedError:
         return
     assert written is not None
@@ -302,7 +302,7 @@ def guard_rewriting(data: bytes) -> None:
         for text in (body, written)
     )
     assert before == after
-    again = strip_unverified_hashes(written, lambda _: _VOUCHED, refuse=True)
+    again = strip_unverified_hashes(written, lambda _: _VOUCHED)
     assert again is None or again == written
 
 

@@ -128,9 +128,7 @@ def _read(
 ) -> RoutedRequest:
     try:
         check_form(short.whole, content_type)
-        stripped = strip_unverified_hashes(
-            short.text, lambda _tags: frozenset(), refuse=False, path=path
-        )
+        stripped = strip_unverified_hashes(short.text, lambda _tags: frozenset(), path=path)
     except RequestRefusedError as refused:
         raise Problem(str(refused), reason=refused.reason) from refused
     if stripped is not None:

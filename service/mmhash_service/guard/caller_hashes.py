@@ -84,7 +84,6 @@ def strip_unverified_hashes(
     body: bytes,
     hashes_of_tags: Callable[[list[Any]], Container[str]],
     *,
-    refuse: bool,
     allow_peers: bool = False,
     path: str | None = None,
 ) -> bytes | None:
@@ -110,7 +109,7 @@ def strip_unverified_hashes(
     try:
         request = _DECODER.decode(short.text)
         tags = _pop_tags(request)
-        problems = _remove(
+        has_changed = _remove(
             request,
             hashes_of_tags(tags or []),
             allow_peers=allow_peers,
@@ -120,12 +119,9 @@ def strip_unverified_hashes(
         if is_small and not _may_have(body, _NAMES):
             return None  # the engine refuses it too
         raise RequestRefusedError("invalid-json") from None
-    if problems and refuse:
-        problem = min(problems)
-        raise RequestRefusedError(problem, f"the request has {problems[problem]}")
 
     encoded = _ENCODER.encode(request)
-    if not problems and tags is None:
+    if not has_changed and tags is None:
         if not may_repeat_members(short.text, encoded):
             return None
         if is_small and not _may_have(body, _NAMES):
@@ -165,11 +161,9 @@ def check_form(body: bytes, content_type: str) -> None:
         raise RequestRefusedError("named-peer", reason)
 
 
-def _remove(
-    request: Any, allowed: Container[str], *, allow_peers: bool, is_messages: bool
-) -> dict[str, str]:
-    """Delete the members that must not be forwarded. Return a member's name for each problem."""
-    problems: dict[str, str] = {}
+def _remove(request: Any, allowed: Container[str], *, allow_peers: bool, is_messages: bool) -> bool:
+    """Delete the members that must not be forwarded. Return True if there were any."""
+    has_changed = False
     level = [(request, False)]  # each value, and whether it is within media objects
     depth = 0
     while level:
@@ -184,47 +178,43 @@ def _remove(
             if not _LOOKED_AT.isdisjoint(value):
                 in_features = in_media or _has_features(value)
                 for name in _LOOKED_AT.intersection(value):
-                    problem = _problem(name, value, allowed, in_features, allow_peers)
-                    if problem is not None:
+                    if not _may_pass(name, value, allowed, in_features, allow_peers):
                         # If one of several hashes is bad, remove all: otherwise the rest would move
                         # to other items.
                         del value[name]
-                        problems[problem] = name
+                        has_changed = True
             is_call = is_messages and value.get("type") == "tool_use"
             for name, one in value.items():
                 if type(one) in _CONTAINERS and not (is_call and name == "input"):
                     inner.append((one, in_media or name in MEDIA))
         level = inner
-    return problems
+    return has_changed
 
 
-def _problem(
+def _may_pass(
     name: str,
     container: dict[str, Any],
     allowed: Container[str],
     in_features: bool,
     allow_peers: bool,
-) -> str | None:
-    """Return the problem with this member of an object that an engine reads, or None."""
+) -> bool:
+    """Return True if this member of an object may reach the engine."""
     value = container[name]
     kind = KINDS[name]
     if value is None:
-        return None
+        return True
     if kind in {"peer", "peers"}:
         # A tool's schema may have a parameter of this name, described by an object.
-        is_schema = kind == "peer" and type(value) is dict
-        return None if allow_peers or is_schema else "named-peer"
+        return allow_peers or (kind == "peer" and type(value) is dict)
     if kind == "feature":
-        is_good = not in_features or (name == "hash" and _is_allowed_number(value, allowed))
-    elif kind == "encoder":
-        is_good = "mm_items" not in container or _are_allowed(value, allowed)
-    elif kind == "hashes":
-        is_good = _are_allowed(value, allowed)
-    elif type(value) is dict:
-        is_good = _is_schema(container)
-    else:
-        is_good = type(value) is str and value in allowed
-    return None if is_good else "untagged-hash"
+        return not in_features or (name == "hash" and _is_allowed_number(value, allowed))
+    if kind == "encoder":
+        return "mm_items" not in container or _are_allowed(value, allowed)
+    if kind == "hashes":
+        return _are_allowed(value, allowed)
+    if type(value) is dict:
+        return _is_schema(container)
+    return type(value) is str and value in allowed
 
 
 def _are_allowed(value: Any, allowed: Container[str]) -> bool:

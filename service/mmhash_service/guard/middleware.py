@@ -47,13 +47,10 @@ _PROBLEMS = {
         400,
         "A header that takes one value, such as Content-Type, was sent twice: send it once.",
     ),
-    "untagged-hash": ProblemSpec(
-        403, "The request has a hash without a valid tag: leave the hash out, or send its tag."
-    ),
     "named-peer": ProblemSpec(
         403,
         (
-            "A request may name a peer to load from, or an engine's internal state, only if the "
+            "A form may name a peer to load from, or an engine's internal state, only if the "
             "guard's setting allow_peers is on."
         ),
     ),
@@ -138,14 +135,11 @@ class Guard:
         return scope, _replay_then_receive(messages, receive)
 
     def _without_peer_headers(self, scope: Scope) -> Scope:
-        """Return the scope without headers that name a peer, or refuse the request."""
-        headers = scope["headers"]
-        peers = [name.lower() for name, _ in headers if name.lower() in _PEER_HEADERS]
-        if self._settings.allow_peers or not peers:
+        """Return the scope without headers that name a peer."""
+        if self._settings.allow_peers:
             return scope
-        if self._settings.on_untagged == "refuse":
-            raise RequestRefusedError("named-peer", f"the request has {peers[0].decode()}")
-        return {**scope, "headers": [one for one in headers if one[0].lower() not in peers]}
+        kept = [one for one in scope["headers"] if one[0].lower() not in _PEER_HEADERS]
+        return {**scope, "headers": kept}
 
     async def _read(self, receive: Receive) -> list[Message]:
         messages: list[Message] = []
@@ -187,11 +181,8 @@ class Guard:
         allow_peers = self._settings.allow_peers
         if not allow_peers:
             check_form(body, content_type)
-        refuse = self._settings.on_untagged == "refuse"
         hashes_of_tags = partial(self._hashes_of_tags, tenant=tenant)
-        return strip_unverified_hashes(
-            body, hashes_of_tags, refuse=refuse, allow_peers=allow_peers, path=path
-        )
+        return strip_unverified_hashes(body, hashes_of_tags, allow_peers=allow_peers, path=path)
 
     def _hashes_of_tags(self, tags: Iterable[Any], *, tenant: str | None) -> set[str]:
         """Return the hashes that the valid tags of a request allow."""

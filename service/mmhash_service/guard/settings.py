@@ -1,7 +1,6 @@
 """Settings of the guard: arguments or environment variables (docs/guard.md)."""
 
 import re
-from typing import Literal
 
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import SettingsConfigDict
@@ -31,11 +30,6 @@ class GuardSettings(SourcedSettings):
         description="The tenant whose tags are valid. If unset, only tags without a tenant are "
         "valid. `@header` takes the tenant from X-Mmhash-Tenant: use it only behind a "
         "gateway that sets or removes that header in every request.",
-    )
-    on_untagged: Literal["strip", "refuse"] = Field(
-        default="strip",
-        description="What to do with a hash without a valid tag: remove it (strip), or refuse "
-        "the request (refuse).",
     )
     allow_peers: bool = Field(
         default=False,

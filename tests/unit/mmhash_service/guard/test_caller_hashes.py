@@ -8,7 +8,7 @@ from mmhash_service.guard.caller_hashes import RequestRefusedError, strip_unveri
 
 
 def rewritten(body: bytes) -> bytes:
-    written = strip_unverified_hashes(body, lambda _tags: (), refuse=False)
+    written = strip_unverified_hashes(body, lambda _tags: ())
     assert written is not None
     return written
 
@@ -67,7 +67,7 @@ def test_a_long_word_that_is_no_string_is_refused(digits: bytes) -> None:
     ],
 )
 def test_a_body_without_hashes_is_not_rewritten(body: bytes) -> None:
-    assert strip_unverified_hashes(body, lambda _tags: (), refuse=True) is None
+    assert strip_unverified_hashes(body, lambda _tags: ()) is None
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_field_is_found_across_the_chunks_of_the_search(name: bytes) -> None:
     start, end = b'{"a":"', b'",' + name + b':"x"}'
     for at in range((64 << 10) - len(end), 64 << 10):
         body = start + b"A" * (at - len(start)) + end
-        assert strip_unverified_hashes(body, lambda _tags: (), refuse=False) is not None
+        assert strip_unverified_hashes(body, lambda _tags: ()) is not None
 
 
 def test_the_input_of_a_tool_s_call_stays_in_messages_only() -> None:
@@ -87,7 +87,7 @@ def test_the_input_of_a_tool_s_call_stays_in_messages_only() -> None:
     body = json.dumps({"messages": [{"role": "assistant", "content": content}]}).encode()
 
     def kept(path: str | None) -> list[bool]:
-        written = strip_unverified_hashes(body, lambda _tags: (), refuse=False, path=path)
+        written = strip_unverified_hashes(body, lambda _tags: (), path=path)
         (message,) = json.loads(written or body)["messages"]
         first, second = message["content"]
         return ["uuid" in first["input"], "uuid" in second]

@@ -24,7 +24,6 @@ SECRET = "0123456789abcdef" * 4
         {"secrets": ["ab" * 33]},
         {"secrets": [" " + "ab" * 32]},
         {"tenant": ""},
-        {"on_untagged": "pass"},
         {"max_body_bytes": 0},
         {"nothing": 1},
     ],
