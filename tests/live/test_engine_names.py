@@ -90,7 +90,6 @@ def gateway(engine: Engine, origin: Origin) -> Iterator[Service]:
         "models": {"tiny": str(engine.environment.model("qwen2_vl"))},
         "url_hosts": [f"127.0.0.1:{origin.port}"],
         "url_networks": ["127.0.0.0/8"],
-        "gateway.media_urls": "fetch",
         "gateway.health_timeout_s": "30",
     }
     with gateway_before([worker], settings=settings) as service:

@@ -73,8 +73,8 @@ async def annotate_request(request: Request) -> Response:
         admission.hold(2 * len(text))  # the request as text, and the response around it
         document = await work.run(open_document, text, query.path)
         annotated = await work.run(read_to_annotate, context.engines[0], document)
-        places = places_to_fill(annotated, "fetch")
-        needs = needs_of(annotated, "fetch")
+        places = places_to_fill(annotated)
+        needs = needs_of(annotated)
         media = await resolve(context, [place.source for place in places], needs)
         items = await work.run(put_hashes, context, annotated, places, media, models.get)
         for item in items:

@@ -311,7 +311,7 @@ class Routing:
             self._routed.document,
             options,
             finish,
-            fetches=self._gateway.media_urls == "fetch",
+            fetches=context.fetches,
             is_light=self._routed.is_light,
             media=self._routed.media,
         )
@@ -334,17 +334,17 @@ class Routing:
         return adapter
 
     async def _annotate(self, context: RequestContext, how: str, engine: EngineSpec) -> Prepared:
-        routed, urls, work = self._routed, self._gateway.media_urls, context.work
+        routed, work = self._routed, context.work
         (requested,) = context.engines
         try:
             request = await routed.run(work, read_to_annotate, requested, routed.document)
         except Problem:  # the request has no place for hashes, like a completion
             return Prepared(routed.text, how)
-        places = places_to_fill(request, urls)
+        places = places_to_fill(request, fetches=context.fetches)
         if not places:
             return Prepared(request.write(), how)
         sources = [place.source for place in places]
-        media = await routed.resolve(context, sources, needs_of(request, urls))
+        media = await routed.resolve(context, sources, needs_of(request))
         find_named = partial(named_model, self._resources.models)
         items = await routed.run(work, put_hashes, context, request, places, media, find_named)
         body = routed.text

@@ -53,12 +53,6 @@ class GatewaySettings(SourcedSettings):
         "Tenants, tags, and images whose name the gateway cannot compute always get "
         "keys.",
     )
-    media_urls: Literal["fetch", "url", "ignore"] = Field(
-        default="ignore",
-        description="How to key media at http(s) URLs: `fetch` keys their content, fetched from "
-        "url_hosts only; `url` keys the URL, which is right only if its content "
-        "never changes; `ignore` gives no key.",
-    )
     health_interval_s: float = Field(
         default=5.0,
         gt=0,

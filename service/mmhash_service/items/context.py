@@ -110,6 +110,11 @@ class RequestContext:
         return self.tenant.secret if self.tenant else None
 
     @property
+    def fetches(self) -> bool:
+        """True if the setting `url_hosts` lets the server fetch media."""
+        return bool(self.settings.url_hosts)
+
+    @property
     def space(self) -> bytes:
         """The namespace of the request's entries in the memo."""
         return self.tenant_secret or b""

@@ -4,8 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
-from blake3 import blake3
-
 from mmhash import Digest
 from mmhash.digest import Algorithm
 from mmhash_service.bodies.parsing import parse_dtype
@@ -54,9 +52,6 @@ async def read_content(
     return result
 
 
-# With this context, no content has the digest of a URL.
-URL_CONTEXT = "mmhash 2026-11-22 url v1"
-
 Take = Callable[[bytes], None]
 
 
@@ -76,12 +71,6 @@ async def hash_url(context: RequestContext, item: JsonItem, url: str) -> list[Ha
         reader = StreamReader(context, item.name, tensor)
         items = await read_content(context, url, context.algorithm, reader)
         return [one if one.memo else one._replace(memo="miss") for one in items]
-
-
-async def key_by_url(context: RequestContext, item: JsonItem, url: str) -> list[HashedItem]:
-    """Key an item by its URL instead of its content. This fetches nothing."""
-    digest = Digest("blake3", blake3(url.encode(), derive_key_context=URL_CONTEXT).digest())
-    return [context.item(item.name, "bytes", "", (), 0, digest)]
 
 
 async def read_url(context: RequestContext, url: str, take: Take) -> None:

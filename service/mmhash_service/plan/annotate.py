@@ -9,7 +9,7 @@ from mmhash.errors import InputError
 from mmhash.requests import Document, EngineRequest, Place, RequestError, read_for
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem, RequestedEngine, names_of, require
-from mmhash_service.plan.media import Needs, Resolved, UrlTreatment
+from mmhash_service.plan.media import Needs, Resolved
 from mmhash_service.problems.problem import InvalidPart, Problem
 
 if TYPE_CHECKING:
@@ -52,24 +52,22 @@ def read_to_annotate(requested: RequestedEngine, document: Document) -> EngineRe
     return request
 
 
-def places_to_fill(request: EngineRequest, urls: UrlTreatment) -> list[Place]:
-    """Return the places that will get a hash."""
-    # Content that is not fetched has no known hash.
-    skips_remote = urls == "ignore" or (urls == "url" and request.content_prefix is not None)
+def places_to_fill(request: EngineRequest, *, fetches: bool = True) -> list[Place]:
+    """Return the places that will get a hash. Content that is not fetched has no known hash."""
     is_native = isinstance(request.fields, NativeFormat)
-    if skips_remote and is_native and any(place.source.is_remote for place in request.places):
+    if not fetches and is_native and any(place.source.is_remote for place in request.places):
         request.leave_hashes_out()  # the engine takes hashes for all items or for none
         return []
     return [
         place
         for place in request.places
-        if place.path is not None and not (skips_remote and place.source.is_remote)
+        if place.path is not None and (fetches or not place.source.is_remote)
     ]
 
 
-def needs_of(request: EngineRequest, urls: UrlTreatment) -> Needs:
+def needs_of(request: EngineRequest) -> Needs:
     """Return what must be known about the media to compute the engine's hashes."""
-    return Needs(sha256=request.content_prefix is not None, urls=urls)
+    return Needs(sha256=request.content_prefix is not None)
 
 
 def put_hashes(

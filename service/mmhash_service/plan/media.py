@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from mmhash import Digest
 from mmhash.cpu import hash_bytes
@@ -25,15 +25,12 @@ from mmhash_service.items.readers import (
     refuse_empty,
 )
 from mmhash_service.items.schema import JsonItem
-from mmhash_service.items.urls import hash_url, key_by_url, read_content, read_url
+from mmhash_service.items.urls import hash_url, read_content, read_url
 from mmhash_service.limits.capacity import MAX_ITEMS
 from mmhash_service.limits.threads import run_few
 from mmhash_service.memo.entries import Fetched
 from mmhash_service.problems.problem import Problem, naming
 from mmhash_service.telemetry import tracing
-
-UrlTreatment = Literal["fetch", "url", "ignore"]
-"""How to treat media at http(s) URLs: key the content, key the URL, or leave out the hash."""
 
 # The event loop plans a request with at most this many images of at most this many pixels each:
 # together about 5000 tokens.
@@ -48,7 +45,6 @@ class Needs(NamedTuple):
     """The sizes of images and frames and the lengths of clips, for a plan."""
     sha256: bool = False
     """The SHA-256 of media at URLs, which SGLang's chats take as a hash."""
-    urls: UrlTreatment = "fetch"
     naming: FileNaming | None = None
     """How the engine computes names of images, if it gets no hashes."""
 
@@ -236,15 +232,11 @@ async def _finish(context: RequestContext, encoded: _Encoded) -> ResolvedMedia:
 
 
 async def _read_remote(context: RequestContext, source: MediaSource, needs: Needs) -> ResolvedMedia:
-    is_image = source.modality == "image"
-    if needs.sizes and needs.urls == "fetch":
+    if needs.sizes:
         return await _read_remote_file(context, source, needs)
-    is_pixels = is_image and context.pixels
-    asked = JsonItem(kind="image" if is_pixels else "bytes", url=source.text)
-    if needs.urls == "url":
-        (item,) = await key_by_url(context, asked, source.text)
-        return ResolvedMedia(item)
+    is_pixels = source.modality == "image" and context.pixels
     if not needs.sha256:
+        asked = JsonItem(kind="image" if is_pixels else "bytes", url=source.text)
         (item,) = await hash_url(context, asked, source.text)
         refuse_empty(item.nbytes)
         return ResolvedMedia(item)

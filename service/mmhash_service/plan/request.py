@@ -228,7 +228,7 @@ def _check_plannable(sources: Sequence[MediaSource], *, fetches: bool) -> None:
         if source.modality == "video" and not source.is_frames:
             raise Problem("unplannable-item", [InvalidPart(_UNREAD, pointer=source.pointer)])
         if source.is_remote and not fetches:
-            reason = "the size of media at a URL is unknown: set media_urls to fetch"
+            reason = "the size of media at a URL is unknown: list its host in url_hosts"
             raise Problem("unplannable-item", [InvalidPart(reason, pointer=source.pointer)])
 
 

@@ -18,7 +18,7 @@ def fleet() -> Iterator[list[EngineProcess]]:
 @pytest.fixture(scope="module")
 def gateway(fleet: list[EngineProcess]) -> Iterator[Service]:
     workers = [f"{one.url},engine=vllm@0.32.0" for one in fleet]
-    settings = {"tenants": {"acme": "11" * 32}, "gateway.media_urls": "url"}
+    settings = {"tenants": {"acme": "11" * 32}}
     with gateway_before(workers, settings=settings) as service:
         yield service
 
