@@ -33,8 +33,8 @@ class Resources:
         # A request reads this only once, because a reload replaces it.
         self.settings = settings
         self.limits = Limits(settings)
-        self.work = ThreadPool(settings.work_timeout_s)
-        self.prompts = PromptPool(settings.work_timeout_s)
+        self.work = ThreadPool(settings.timeout_s)
+        self.prompts = PromptPool(settings.timeout_s)
         self.decoders = DecoderPool(settings)
         self.memo = Memo(settings)
         self.fetcher = Fetcher(settings)

@@ -114,20 +114,14 @@ class Settings(SourcedSettings):
         description="How many decoder processes each server process has. 0 gives each its share of "
         "the cores, but at most 8. An additional decoder takes only small images.",
     )
-    work_timeout_s: float = Field(
+    timeout_s: float = Field(
         default=10.0,
         gt=0,
         le=_MAX_TIMEOUT_S,
-        description="How many seconds a request may spend waiting for a thread or decoder and "
-        "using it, and how many seconds fetching a URL may take.",
-    )
-    stall_timeout_s: float = Field(
-        default=10.0,
-        gt=0,
-        le=_MAX_TIMEOUT_S,
-        description="A request body has stalled if fewer than 1024 bytes arrive in this many "
-        "seconds. A client that does not complete a head or body, or does not read a response, is "
-        "disconnected after twice as long.",
+        description="How many seconds one step of a request may take: waiting for a thread or "
+        "decoder and using it, fetching a URL, or receiving 1024 bytes of the body. A client that "
+        "does not complete a head or body, or does not read a response, is disconnected after "
+        "twice as long.",
     )
     max_held_bytes: int = Field(
         default=256 << 20,

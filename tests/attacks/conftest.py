@@ -27,7 +27,7 @@ def server(_victim: Victim) -> Iterator[Victim]:
 
 @pytest.fixture(scope="session")
 def _impatient() -> Iterator[Victim]:
-    with serving(stall_timeout_s=IMPATIENT_S) as victim:
+    with serving(timeout_s=IMPATIENT_S) as victim:
         yield victim
 
 

@@ -23,7 +23,7 @@ BLOCKS: dict[str, Any] = {"engine": "vllm@0.33.0", "block_size": 1}
 
 @pytest.fixture(scope="module")
 def thousand() -> Iterator[Any]:
-    with serving(work_timeout_s=120) as server:
+    with serving(timeout_s=120) as server:
         yield server
 
 

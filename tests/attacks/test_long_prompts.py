@@ -30,9 +30,7 @@ PLAN = "/plan?model=tiny&engine=sglang@0.5.23"
 @pytest.fixture(scope="module")
 def planning(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder = prompt_models.write_qwen2_vl(tmp_path_factory.mktemp("model"))
-    with serving(
-        models={"tiny": str(folder)}, work_timeout_s=120, max_held_bytes=256 << 20
-    ) as server:
+    with serving(models={"tiny": str(folder)}, timeout_s=120, max_held_bytes=256 << 20) as server:
         yield server
 
 

@@ -63,7 +63,7 @@ def start() -> Iterator[Callable[..., Supervisor]]:
     def start(*arguments: str, port: int = 0) -> Supervisor:
         arguments = ("--port", str(port), *arguments)
         # On a busy machine a request waits longer for the rest of its body.
-        settings = {"stall_timeout_s": 300}
+        settings = {"timeout_s": 300}
         started.append(Supervisor(*arguments, settings=settings, new_session=True))
         started[-1].wait_until_listening()
         return started[-1]

@@ -51,7 +51,7 @@ def _post(body: bytes) -> bytes:
 
 @pytest.fixture(scope="module")
 def gateway(worker: EngineProcess) -> Iterator[Service]:
-    with gateway_before([worker.url], settings={"stall_timeout_s": "1"}) as service:
+    with gateway_before([worker.url], settings={"timeout_s": "1"}) as service:
         yield service
 
 

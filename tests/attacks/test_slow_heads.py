@@ -1,6 +1,6 @@
 """Connections that send a head byte by byte, or nothing (slowloris), until no more are accepted.
 
-A head must be complete within twice `stall_timeout_s`, however steadily it arrives.
+A head must be complete within twice `timeout_s`, however steadily it arrives.
 """
 
 import socket

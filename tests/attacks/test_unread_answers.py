@@ -1,6 +1,6 @@
 """A client that requests long responses and reads none, so that they pile up in the server.
 
-A response of which nothing is read in `stall_timeout_s` is dropped, with its connection.
+A response of which nothing is read in `timeout_s` is dropped, with its connection.
 """
 
 import json

@@ -198,7 +198,7 @@ def test_a_process_that_is_killed_is_replaced_and_its_calls_are_not_counted_on()
 @pytest.mark.slow
 def test_a_signal_to_one_process_drains_and_replaces_it() -> None:
     # On a busy machine, the requests may wait for longer than a body may stall.
-    with serving("--processes", "2", settings={"stall_timeout_s": 300}) as service:
+    with serving("--processes", "2", settings={"timeout_s": 300}) as service:
         host, port = service.address
         url = f"http://{host}:{port}"
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -28,7 +28,7 @@ async def read_json(request: Request, settings: Settings, admission: Admission) 
     if parse_media_type(content_type) != ("application", "json"):
         raise unsupported_type(content_type, "application/json")
     body = JsonText(settings, admission)
-    limit, timeout_s = settings.max_json_bytes, settings.stall_timeout_s
+    limit, timeout_s = settings.max_json_bytes, settings.timeout_s
     await read_body(request, limit, body.take, timeout_s)
     return bytes(body.text)
 

@@ -14,7 +14,7 @@ from mmhash_service.telemetry import metrics, tracing
 
 _COMPRESSION_HEADERS = frozenset(name.encode() for name in COMPRESSION_HEADERS)
 
-# A body has stalled if fewer bytes arrive within `stall_timeout_s`.
+# A body has stalled if fewer bytes arrive within the setting `timeout_s`.
 MIN_PROGRESS = 1024
 
 # The key of the ASGI scope under which the access log finds the body's length.

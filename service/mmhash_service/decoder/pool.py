@@ -102,7 +102,7 @@ class DecoderPool:
     async def decode(self, body: memoryview, algorithm: Algorithm) -> Pixels:
         """Decode and hash an image. A crash affects no other image."""
         settings = self._settings
-        job = ImageJob(algorithm, len(body), settings.max_pixels, settings.work_timeout_s, 0)
+        job = ImageJob(algorithm, len(body), settings.max_pixels, settings.timeout_s, 0)
         answer = await self._run_job(body, job, costs.cpu_seconds(len(body)))
         return pixels_of(answer, algorithm)
 
@@ -173,7 +173,7 @@ class DecoderPool:
 
         Requests share a job, and one may begin to wait just before the first gives up.
         """
-        loop, timeout_s = asyncio.get_running_loop(), self._settings.work_timeout_s
+        loop, timeout_s = asyncio.get_running_loop(), self._settings.timeout_s
         start = loop.time()
         async with asyncio.timeout_at(start + 2 * timeout_s) as limit:
 

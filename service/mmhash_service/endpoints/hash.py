@@ -51,7 +51,7 @@ async def hash_body(request: Request) -> Response:
     with resources.limits.admit() as admission:
         context = build_context(resources, request, query, admission)
         reader = open_body(context, body_type, content_type, query, length)
-        await read_body(request, settings.max_body_bytes, reader.take, settings.stall_timeout_s)
+        await read_body(request, settings.max_body_bytes, reader.take, settings.timeout_s)
         with tracing.span("hash"):
             items = await reader.finish()
         for item in items:

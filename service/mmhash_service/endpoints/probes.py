@@ -25,8 +25,7 @@ _LIMITS = (
     "max_json_bytes",
     "max_pixels",
     "max_held_bytes",
-    "work_timeout_s",
-    "stall_timeout_s",
+    "timeout_s",
 )
 
 

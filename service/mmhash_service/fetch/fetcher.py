@@ -47,7 +47,7 @@ class Fetcher:
     ) -> None:
         self._hosts = HostAllowlist(settings.url_hosts)
         self._max_bytes = settings.max_body_bytes
-        self._timeout_s = settings.work_timeout_s
+        self._timeout_s = settings.timeout_s
         # httpcore follows no redirects, uses no proxy, decodes nothing and keeps no cookies.
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=trust or (_public_trust() if settings.url_hosts else None),

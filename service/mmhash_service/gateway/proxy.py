@@ -103,7 +103,7 @@ class Proxy:
             pieces.append(bytes(piece))
 
         settings = self._settings
-        await read_body(request, body_limit(request, settings), take, settings.stall_timeout_s)
+        await read_body(request, body_limit(request, settings), take, settings.timeout_s)
         body, path = b"".join(pieces), request.scope["path"]
         content_type = header_of(request.scope["headers"], b"content-type") or ""
         return await read_request(body, content_type, path, self._work, is_prompt=is_prompt)

@@ -42,7 +42,7 @@ class Memo:
 
     def __init__(self, settings: Settings) -> None:
         self._max_pixels = settings.max_pixels
-        self._timeout_s = settings.work_timeout_s
+        self._timeout_s = settings.timeout_s
         self._cache = LruCache(settings.memo_bytes, entry_size)
         store = find_store(settings)
         self._store = None if store is None else Breaker(store)

@@ -184,7 +184,7 @@ class Picker:
         limit = body_limit(request, settings)
         pieces: list[bytes] = []
         length = 0
-        with StallTimer(settings.stall_timeout_s) as timer:
+        with StallTimer(settings.timeout_s) as timer:
             while True:
                 message = await _next(stream)
                 part = message.WhichOneof("request")

@@ -54,7 +54,7 @@ PROBLEMS = {
     ),
     "stalled-body": ProblemSpec(
         408,
-        "Fewer than 1024 bytes of the body arrived within stall_timeout_s seconds.",
+        "Fewer than 1024 bytes of the body arrived within timeout_s seconds.",
     ),
     "body-too-large": ProblemSpec(
         413,
@@ -179,7 +179,7 @@ PROBLEMS = {
     ),
     "url-timeout": ProblemSpec(
         504,
-        "The content of the URL did not arrive within work_timeout_s seconds.",
+        "The content of the URL did not arrive within timeout_s seconds.",
     ),
     "busy": ProblemSpec(
         429,
@@ -191,7 +191,7 @@ PROBLEMS = {
         "The server is stopping. It accepts no new requests, and finishes running ones within "
         "grace_s seconds.",
     ),
-    "too-slow": ProblemSpec(503, "The work took longer than work_timeout_s seconds."),
+    "too-slow": ProblemSpec(503, "The work took longer than timeout_s seconds."),
     "decoder-failed": ProblemSpec(503, "The process that decoded the image exited: try again."),
     "no-workers": ProblemSpec(
         503, "No worker can be reached. The gateway probes them every few seconds."

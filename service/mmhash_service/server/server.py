@@ -97,7 +97,7 @@ def _run_server(
     tune_malloc()
     app = create()
     resources = Resources.of_app(app)
-    protocol = partial(BoundedProtocol, stall_timeout_s=settings.stall_timeout_s)
+    protocol = partial(BoundedProtocol, stall_timeout_s=settings.timeout_s)
     config = uvicorn.Config(
         app,
         loop="uvloop",

@@ -70,7 +70,7 @@ def test_the_library_s_variables_are_known(monkeypatch: pytest.MonkeyPatch) -> N
     Settings()
 
 
-TIMES = ("grace_s", "work_timeout_s", "stall_timeout_s")
+TIMES = ("grace_s", "timeout_s")
 SIZES = ("max_body_bytes", "max_held_bytes", "memo_bytes")
 
 

@@ -129,7 +129,7 @@ def test_the_gateway_s_variables_are_read_too(
     assert served == []
 
 
-@pytest.mark.parametrize("line", ["port = true", "max_held_bytes = true", "stall_timeout_s = true"])
+@pytest.mark.parametrize("line", ["port = true", "max_held_bytes = true", "timeout_s = true"])
 def test_true_is_no_number_in_a_file(
     served: list[Settings], tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

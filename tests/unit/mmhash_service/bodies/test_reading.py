@@ -74,7 +74,7 @@ def begin(server: Any, stack: ExitStack, body: bytes = b"half") -> socket.socket
 
 def test_a_body_that_comes_by_the_byte_is_refused() -> None:
     with (
-        running(create_app(Settings(decoders=1, stall_timeout_s=0.3))) as server,
+        running(create_app(Settings(decoders=1, timeout_s=0.3))) as server,
         ExitStack() as stack,
     ):
         connection = begin(server, stack, bytes(MIN_PROGRESS))
@@ -100,7 +100,7 @@ def test_a_body_that_comes_in_time_is_read_however_long_it_takes(
         return enter(timer)
 
     monkeypatch.setattr(StallTimer, "__enter__", note)
-    with running(create_app(Settings(decoders=1, stall_timeout_s=60))) as server:
+    with running(create_app(Settings(decoders=1, timeout_s=60))) as server:
 
         def pieces() -> Iterator[bytes]:
             for number in range(1, 16):
@@ -151,7 +151,8 @@ def test_json_over_its_limit_is_refused() -> None:
 
 
 def test_an_image_that_takes_too_long_is_given_up() -> None:
-    app = create_app(Settings(decoders=1, work_timeout_s=0.001))
+    app = create_app(Settings(decoders=1))
+    app.state.resources.memo._timeout_s = 0.001
     body = encode_noise("PNG", size=(800, 800))
     with running(app) as server:
         answer = server.client.post(

@@ -82,7 +82,7 @@ def test_a_process_that_ends_ends_one_job_and_is_replaced(
             await asyncio.sleep(0.01)
         assert stopped[0] not in children()
 
-    run_with_pool(crash, work_timeout_s=60.0)
+    run_with_pool(crash, timeout_s=60.0)
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_a_job_that_is_not_done_in_time_ends_with_its_process(
         assert caught.value.name == "too-slow"
         await wait_until_replaced(pool, stopped[0])
 
-    run_with_pool(late, work_timeout_s=0.4)
+    run_with_pool(late, timeout_s=0.4)
 
 
 def test_a_process_confines_itself() -> None:

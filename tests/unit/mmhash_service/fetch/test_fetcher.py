@@ -56,7 +56,7 @@ def get(
         "url_hosts": [f"name.example:{origin.port}"],
         "url_networks": LOOPBACK,
         "max_body_bytes": LIMIT,
-        "work_timeout_s": 60,
+        "timeout_s": 60,
     }
     got = Got()
 
@@ -208,7 +208,7 @@ def stuck_body(connection: socket.socket) -> None:
 def test_a_slow_host_is_given_up(origin: Any, act: Callable[[socket.socket], None]) -> None:
     origin.answers["/"] = act
     with counted("url-timeout"):
-        assert refusal(origin, work_timeout_s=0.3) == "url-timeout"
+        assert refusal(origin, timeout_s=0.3) == "url-timeout"
 
 
 def test_a_host_that_was_given_up_frees_its_connection(
@@ -219,7 +219,7 @@ def test_a_host_that_was_given_up_frees_its_connection(
 
     async def fetch() -> None:
         settings = Settings(
-            url_hosts=[f"name.example:{origin.port}"], url_networks=LOOPBACK, work_timeout_s=1
+            url_hosts=[f"name.example:{origin.port}"], url_networks=LOOPBACK, timeout_s=1
         )
         fetcher = Fetcher(settings, local)
         base = f"http://name.example:{origin.port}"

@@ -67,7 +67,7 @@ def app(shared_origin: Origin) -> FastAPI:
         url_hosts=[f"*.name.example:{shared_origin.port}"],
         url_networks=["127.0.0.0/8"],
         max_body_bytes=LIMIT,
-        work_timeout_s=60,
+        timeout_s=60,
         tenants=TENANTS,
     )
     app = create_app(settings)
@@ -206,7 +206,7 @@ def test_fetched_content_is_freed_after_its_item(origin: Any) -> None:
     host = f"127.0.0.1:{origin.port}"
     item = tensor(url=f"http://{host}/a", dtype="uint8", shape=[1 << 20], counts=[1 << 20])
     settings = Settings(
-        url_hosts=[host], url_networks=["127.0.0.0/8"], max_held_bytes=16 << 20, work_timeout_s=60
+        url_hosts=[host], url_networks=["127.0.0.0/8"], max_held_bytes=16 << 20, timeout_s=60
     )
     with running(create_app(settings)) as server:
         found = items_of(server.client.post("/hash", json={"items": [item] * 30}))
