@@ -150,11 +150,6 @@ class Settings(SourcedSettings):
         description="The URL of a store behind the in-memory memo: `redis://HOST:PORT/DB` or "
         "`redis+cluster://HOST:PORT`.",
     )
-    memo_bytes: int = Field(
-        default=64 << 20,
-        ge=0,
-        description="The size of the in-memory memo of each process, in bytes.",
-    )
     models: dict[ModelName, ModelSource] = Field(
         default={},
         description="The models that can be planned: name and directory, or an object with `path`, "

@@ -90,7 +90,7 @@ class _InlineDecoders:
         return pixels_of(answer, algorithm)
 
 
-_SETTINGS = Settings(max_pixels=10_000, max_held_bytes=16 << 20, memo_bytes=0)
+_SETTINGS = Settings(max_pixels=10_000, max_held_bytes=16 << 20)
 _APP = create_app(_SETTINGS)
 _APP.state.resources.work = _Inline()
 _APP.state.resources.decoders = _InlineDecoders()

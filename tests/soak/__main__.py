@@ -84,7 +84,6 @@ def started(folder: Path) -> Iterator[Environment]:
             "url_hosts": [origin.removeprefix("http://")],
             "url_networks": ["127.0.0.0/8"],
             "memo_url": redis.url,
-            "memo_bytes": 256 << 10,  # full long before memory is judged
         }
         service = serving("--processes", "2", settings=settings, env=environment())
         yield Environment(stack.enter_context(service), redis, files, origin)

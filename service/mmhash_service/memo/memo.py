@@ -21,6 +21,9 @@ from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
 from mmhash_service.telemetry import metrics, tracing
 
+# The memory that the cache of a process may take.
+_MAX_BYTES = 64 << 20
+
 # How many headers are kept, and how many names. Each takes about 0.5 kB.
 _MAX_IMAGES = 8192
 
@@ -43,7 +46,7 @@ class Memo:
     def __init__(self, settings: Settings) -> None:
         self._max_pixels = settings.max_pixels
         self._timeout_s = settings.timeout_s
-        self._cache = LruCache(settings.memo_bytes, entry_size)
+        self._cache = LruCache(_MAX_BYTES, entry_size)
         store = find_store(settings)
         self._store = None if store is None else Breaker(store)
         self.kind = "memory" if store is None else store.scheme

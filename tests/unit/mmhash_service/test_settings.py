@@ -71,7 +71,7 @@ def test_the_library_s_variables_are_known(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 TIMES = ("grace_s", "timeout_s")
-SIZES = ("max_body_bytes", "max_held_bytes", "memo_bytes")
+SIZES = ("max_body_bytes", "max_held_bytes")
 
 
 @pytest.mark.parametrize(

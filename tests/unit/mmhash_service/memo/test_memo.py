@@ -220,8 +220,3 @@ def test_tenants_share_no_entries(images: list[bytes]) -> None:
         ]
         statuses.append(hash_pixels(server.client, images[0])["memo"])
     assert statuses == ["miss", "miss", "hit", "hit", "miss"]
-
-
-def test_a_memo_of_zero_bytes_keeps_nothing(images: list[bytes]) -> None:
-    with running(create_app(Settings(decoders=1, memo_bytes=0))) as server:
-        assert [hash_pixels(server.client, images[0])["memo"] for _ in range(2)] == ["miss", "miss"]
