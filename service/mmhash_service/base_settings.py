@@ -1,7 +1,8 @@
 """The base of all settings: of the service, the gateway and the guard.
 
 A setting comes from an argument, a variable (`MMHASH_TENANTS`), a file that a variable names
-(`MMHASH_TENANTS_FILE`), or the service's TOML file. Files keep secrets out of the environment.
+(`MMHASH_TENANTS_FILE`), or the service's TOML file. Files keep secrets out of the environment. An
+empty variable counts as unset.
 Errors never show a value, because it may be a secret.
 """
 
@@ -42,7 +43,9 @@ _SIMILAR = 0.75
 class SourcedSettings(BaseSettings):
     """Settings whose variables share a prefix. An unknown variable with the prefix is an error."""
 
-    model_config = SettingsConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = SettingsConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, env_ignore_empty=True
+    )
 
     page: ClassVar[str]
     """The docs page that lists the settings."""
@@ -148,7 +151,7 @@ class SourcedSettings(BaseSettings):
             variable = plain + _FILE
             if variable not in os.environ:
                 continue
-            if plain in os.environ:
+            if os.environ.get(plain):
                 raise ValueError(f"{variable} and {plain} are both set: set one of them")
             text = _read(variable, Path(os.environ[variable]))
             is_list = get_origin(info.annotation) is tuple

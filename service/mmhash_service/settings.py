@@ -237,6 +237,13 @@ class Settings(SourcedSettings):
         return secrets
 
     @model_validator(mode="after")
+    def _check_api_keys(self) -> Self:
+        # An emptied variable counts as unset, and without keys the service is open to everyone.
+        if os.environ.get(self.variable("api_key_digests")) == "" and not self.api_key_digests:
+            raise ValueError("api_key_digests: its variable is empty: unset it to need no key")
+        return self
+
+    @model_validator(mode="after")
     def _check_metrics_port(self) -> Self:
         if self.metrics_port == self.port and self.uds is None:
             raise ValueError("metrics_port and port must be different")

@@ -64,6 +64,19 @@ def test_a_variable_that_nobody_reads_is_refused(
         Settings()
 
 
+def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in Settings.model_fields.keys() - {"api_key_digests"}:
+        monkeypatch.setenv(Settings.variable(name), "")
+    assert Settings() == Settings.model_construct()
+
+
+def test_an_empty_variable_does_not_open_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MMHASH_API_KEY_DIGESTS", "")
+    with pytest.raises(ValidationError, match="api_key_digests: its variable is empty"):
+        Settings()
+    assert Settings(api_key_digests=(DIGEST,)).api_key_digests == (DIGEST,)
+
+
 def test_the_library_s_variables_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in Settings.other_variables | {"MMHASH_GATEWAY_X", "MMHASH_GUARD_X"}:
         monkeypatch.setenv(name, "1")
