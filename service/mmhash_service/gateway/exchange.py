@@ -5,7 +5,6 @@ picker learns from Envoy what became of it.
 """
 
 import asyncio
-import time
 from copy import copy
 from typing import Any, Self
 
@@ -29,8 +28,6 @@ class Exchange:
         self.worker = worker
         self._fleet = fleet
         prepared = decision.prepared
-        self._is_prompt = prepared.how != NO_PROMPT
-        self._start_s = time.perf_counter()
         self._ranked = decision.workers[0]
         self._is_planned = prepared.plan is not None
         self._new_tokens = decision.new_tokens
@@ -46,7 +43,7 @@ class Exchange:
             "matched_tokens": self._ranked.matched_tokens,
         }
         """The fields of the route in the access log."""
-        if self._is_prompt:
+        if prepared.how != NO_PROMPT:
             worker.last_how = prepared.how
 
     def __enter__(self) -> Self:
@@ -66,9 +63,6 @@ class Exchange:
         """Note that the worker responds."""
         self.worker.succeed()
         url = self.worker.url
-        if self._is_prompt:
-            seconds = time.perf_counter() - self._start_s
-            metrics.labelled(metrics.GATEWAY_FIRST_BYTE_SECONDS, url).observe(seconds)
         if status < 400:
             self._fleet.note_answer(self.worker, self._new_tokens, self._prompt_tokens)
         if self._is_planned:

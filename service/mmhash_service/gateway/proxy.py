@@ -134,6 +134,7 @@ class Proxy:
             if last_failure:
                 metrics.GATEWAY_RETRIES.labels(last_failure).inc()
             exchange = Exchange(self._fleet, decision, worker)
+            start = time.perf_counter()
             try:
                 with exchange:
                     # A prompt counts as being computed, and lengthens the queue, until its first
@@ -153,6 +154,9 @@ class Proxy:
                 until = min(until, time.monotonic() + self._patience_s)
                 continue
             exchange.answer(connection.status)
+            if routing.is_prompt:
+                first_byte = metrics.labelled(metrics.GATEWAY_FIRST_BYTE_SECONDS, worker.url)
+                first_byte.observe(time.perf_counter() - start)
             return exchange, connection
 
     async def _respond(

@@ -145,7 +145,7 @@ GATEWAY_DISCONNECTS = Counter(
 )
 GATEWAY_FIRST_BYTE_SECONDS = Histogram(
     "mmhash_gateway_first_byte_seconds",
-    "Time from choosing a prompt's worker until its response begins.",
+    "Time from sending a prompt to a worker until the first byte of its response's body.",
     ("worker",),
     registry=REGISTRY,
     buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
