@@ -72,7 +72,8 @@ def key_bulk(
         others = f", {format_count(skipped, 'other file')} skipped: not images" if skipped else ""
         say(f"{printable(out)}: {format_count(items, 'item')}{others}")
     if errors:
-        complain(f"WARNING: {errors} of them could not be hashed: see the column error")
+        failed = format_count(errors, "item")
+        complain(f"WARNING: {failed} could not be hashed: see the column error")
         raise typer.Exit(1)
 
 

@@ -46,7 +46,7 @@ def _steps(path: str, engine: str) -> Iterator[tuple[str, str]]:
     yield "key by of=bytes, the default of requests", of_file.hex()
     for field, value in mmhash.request_fields(of_file, engine).items():
         values = value if isinstance(value, list) else [value]
-        yield f"its {field}, which the gateway sends", " ".join(map(str, values))
+        yield f"its {field} in a request", " ".join(map(str, values))
     with open_file(path) as file, open_image(file) as image:
         yield "decoded", f"{image.format}, mode {image.mode}, {image.width} x {image.height}"
         frames, pixels, descriptions = read_image(image)

@@ -44,10 +44,7 @@ def readable(what: str) -> Iterator[None]:
 def key(function: str, value: Any) -> Digest:
     """Return a function's argument if it is a key; an error names the function."""
     if not isinstance(value, Digest):
-        kind = type(value).__name__
-        raise InputTypeError(
-            f"{function}() takes a key, not {kind}: key must be a Digest, not {kind}"
-        )
+        raise InputTypeError(f"{function}() takes a key, a Digest, not {type(value).__name__}")
     return value
 
 

@@ -84,7 +84,7 @@ def test_a_list_from_standard_input_with_a_file_that_is_missing(folder: Path, ou
         input=lines, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (1, f"{out}: 3 items\n")
-    assert done.stderr == ("mmhash: WARNING: 1 of them could not be hashed: see the column error\n")
+    assert done.stderr == "mmhash: WARNING: 1 item could not be hashed: see the column error\n"
     table = pq.read_table(out)
     assert table["path"].to_pylist() == lines.split()
     assert table["key"].to_pylist() == [
