@@ -1,5 +1,6 @@
 """Items of a JSON body, with content in the body, at a URL, or in this host's memory."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -112,11 +113,14 @@ async def _finish(
     async def finish(index: int, pending: Encoded | RemoteItem) -> None:
         item = items[index]
         with naming(path=_path_of(index, item)):
-            if isinstance(pending, RemoteItem):
-                results[index] = await hash_url(context, item, pending.url)
-            else:
+            if isinstance(pending, Encoded):
                 hashed = await hash_pixels(context, item.name, pending.body, pending.digest)
-                results[index] = [hashed]
+            else:
+                pixels = item.kind == "image"
+                with context.admission.reserve() as admission:
+                    reserved = replace(context, admission=admission)
+                    hashed = await hash_url(reserved, pending.url, item.name, pixels=pixels)
+            results[index] = [hashed]
 
     await run_few(
         [
@@ -172,6 +176,8 @@ def _hash_item(context: RequestContext, item: JsonItem) -> _Result:
         return hash_handle(context, item)
     _check_fields(item)
     if item.url is not None and not is_data_url(item.url):
+        if item.kind == "tensor":
+            raise Problem("invalid-tensor", reason="a tensor is sent as data, not fetched by a URL")
         return RemoteItem(item.url)
     return _hash_content(context, item, _content_of(item))
 

@@ -24,7 +24,6 @@ from mmhash_service.items.readers import (
     recall_pixels,
     refuse_empty,
 )
-from mmhash_service.items.schema import JsonItem
 from mmhash_service.items.urls import hash_url, read_content, read_url
 from mmhash_service.limits.capacity import MAX_ITEMS
 from mmhash_service.limits.threads import run_few
@@ -236,8 +235,7 @@ async def _read_remote(context: RequestContext, source: MediaSource, needs: Need
         return await _read_remote_file(context, source, needs)
     is_pixels = source.modality == "image" and context.pixels
     if not needs.sha256:
-        asked = JsonItem(kind="image" if is_pixels else "bytes", url=source.text)
-        (item,) = await hash_url(context, asked, source.text)
+        item = await hash_url(context, source.text, pixels=is_pixels)
         refuse_empty(item.nbytes)
         return ResolvedMedia(item)
     reader: PixelsReader | StreamReader = (
