@@ -1,19 +1,15 @@
 """JSON bodies: read within limits, and validated by a model."""
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
-from mmhash_service.bodies.parsing import (
-    count_strings,
-    parse_media_type,
-    unsupported_type,
-)
+from mmhash_service.bodies.parsing import parse_media_type, unsupported_type
 from mmhash_service.bodies.reading import read_body, refuse_many_values, too_large
 from mmhash_service.bodies.validation import invalid_members
 from mmhash_service.limits.capacity import Admission
-from mmhash_service.problems.problem import InvalidPart, Problem
+from mmhash_service.problems.problem import Problem
 from mmhash_service.settings import Settings
 
 # A body is held three times: its text, the strings parsed from it, and the bytes that they encode.
@@ -53,24 +49,6 @@ def parse_json(text: bytes | bytearray, model: type[Model]) -> Model:
     """Parse and validate JSON text. Run this in a thread."""
     refuse_many_values(text)
     try:
-        parsed = model.model_validate_json(text)
+        return model.model_validate_json(text)
     except ValidationError as error:
         raise Problem("invalid-json", invalid_members(error, model)) from error
-    # The parser keeps the last of two members with one name. The text still has both names.
-    if count_strings(text) != _count_strings(parsed):
-        part = InvalidPart("an object in the body has two members of one name", pointer="")
-        raise Problem("invalid-json", [part])
-    return parsed
-
-
-def _count_strings(value: Any) -> int:
-    """Count the strings in a parsed value, including the names of members."""
-    if isinstance(value, str):
-        return 1
-    if isinstance(value, list):
-        return sum(map(_count_strings, value))
-    if isinstance(value, BaseModel):
-        value = {name: getattr(value, name) for name in value.model_fields_set}
-    if isinstance(value, dict):
-        return len(value) + sum(map(_count_strings, value.values()))
-    return 0

@@ -90,11 +90,3 @@ def parse_query(parameters: QueryParams, model: type[Model]) -> Model:
         return model.model_validate(dict(parameters))
     except ValidationError as error:
         raise Problem("invalid-query", invalid_parameters(error, model)) from error
-
-
-def count_strings(text: bytes | bytearray) -> int:
-    """Return the number of strings in valid JSON: half the number of unescaped quotes."""
-    quotes = text.count(b'"')
-    if b"\\" in text:
-        quotes -= text.replace(rb"\\", b"").count(rb"\"")
-    return quotes // 2

@@ -13,7 +13,7 @@ from msgspec.json import Decoder
 from mmhash.dtypes import ITEM_SIZE
 from mmhash.io.safetensors import DTYPES, HEADER_LENGTH_SIZE
 from mmhash.requests.raw_json import PARSE_ERRORS
-from mmhash_service.bodies.parsing import MAX_DIMS, count_strings
+from mmhash_service.bodies.parsing import MAX_DIMS
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem
 from mmhash_service.items.readers import AlignedHasher
@@ -172,12 +172,20 @@ def _parse_entries(header: bytes) -> list[tuple[tuple[int, int], Tensor]]:
     except PARSE_ERRORS as error:
         raise _damaged("a tensor in the header lacks dtype, shape or data_offsets") from error
     # The parser skips unknown fields, and all but the last of equal names. The text still has them.
-    if count_strings(header) != strings + _STRINGS_OF_ENTRY * len(entries):
+    if _count_strings(header) != strings + _STRINGS_OF_ENTRY * len(entries):
         raise _damaged("the header has two tensors of one name, or an unknown field")
     return [
         (entry.data_offsets, _tensor(name, entry))
         for name, entry in zip(texts, entries, strict=True)
     ]
+
+
+def _count_strings(text: bytes) -> int:
+    """Return the number of strings in valid JSON: half the number of unescaped quotes."""
+    quotes = text.count(b'"')
+    if b"\\" in text:
+        quotes -= text.replace(rb"\\", b"").count(rb"\"")
+    return quotes // 2
 
 
 def _damaged(reason: str) -> Problem:

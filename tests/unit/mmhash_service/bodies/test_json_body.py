@@ -118,27 +118,6 @@ def test_a_malformed_item_is_refused(client: httpx.Client, item: Any, problem: s
 @pytest.mark.parametrize(
     "item",
     [
-        b'"kind":"bytes","kind":"bytes","data":""',
-        b'"kind":"bytes","data":"QQ==","data":""',
-        b'"kind":"bytes","data":"","d\\u0061ta":""',
-        b'"kind":"tensor","dtype":"uint8","shape":[1],"shape":[0],"data":""',
-        b'"kind":"bytes","shm":{"name":"a","name":"b"}',
-        b'"kind":"bytes","name":"\\\\\\"","name":"x","data":""',
-    ],
-)
-def test_two_members_of_one_name_are_refused(client: httpx.Client, item: bytes) -> None:
-    headers = {"content-type": "application/json"}
-    answer = client.post("/hash", content=b'{"items":[{%b}]}' % item, headers=headers)
-    assert problem_of(answer) == (422, "invalid-json")
-    (error,) = answer.json()["errors"]
-    assert error["pointer"] == ""
-    twice = b'{"items":[],"items":[{"kind":"bytes","data":""}]}'
-    assert problem_of(client.post("/hash", content=twice, headers=headers))[1] == "invalid-json"
-
-
-@pytest.mark.parametrize(
-    "item",
-    [
         {"kind": "image", "data": ""},
         {"kind": "image", "url": "data:,"},
         {"kind": "bytes", "url": "data:image/png;base64,"},
