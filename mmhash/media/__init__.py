@@ -1,8 +1,7 @@
 """Keys of videos and audio clips under a recipe."""
 
 from mmhash.media.clips import AudioClip, VideoClip, audio, video
-from mmhash.media.container import AudioIndex, VideoIndex
-from mmhash.media.recipe import AudioRecipe, VideoRecipe, recipe_key
+from mmhash.media.recipe import AudioIndex, AudioRecipe, VideoIndex, VideoRecipe, recipe_key
 
 __all__ = [
     "AudioClip",

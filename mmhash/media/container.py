@@ -17,15 +17,6 @@ from mmhash.media.recipe import MAX_DIMENSION, MAX_FRAMES, AudioIndex, VideoInde
 
 Buffer = bytes | bytearray | memoryview | mmap.mmap
 
-__all__ = [
-    "AudioIndex",
-    "Buffer",
-    "VideoIndex",
-    "open_container",
-    "read_audio_index",
-    "read_video_index",
-]
-
 FORMATS = "mov,matroska,webm,wav,flac,mp3,ogg"
 MAX_STREAMS = "16"
 _OPTIONS = {

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tomllib import TOMLDecodeError
-from typing import TYPE_CHECKING, Any, ClassVar, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_origin
 
-from pydantic import ValidationError
+from pydantic import AfterValidator, SecretStr, ValidationError
 from pydantic_core import from_json
 from pydantic_settings import (
     BaseSettings,
@@ -33,11 +33,22 @@ if TYPE_CHECKING:
 
 _FILE = "_FILE"
 _NAME = re.compile(r"[a-z0-9_]{1,64}", re.ASCII | re.IGNORECASE)
+_HEX_32_BYTES = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 _QUOTED = re.compile(r'"(\w+)"')
 _JSON = 'not JSON: lists and tables are written ["a", "b"] and {"name": "value"}'
 
 # With difflib's default of 0.6, names that share a word would be suggested for each other.
 _SIMILAR = 0.75
+
+
+def _check_hex(secret: SecretStr) -> SecretStr:
+    if not _HEX_32_BYTES.fullmatch(secret.get_secret_value()):
+        raise ValueError("a secret must be 64 hex digits")
+    return secret
+
+
+HexSecret = Annotated[SecretStr, AfterValidator(_check_hex)]
+"""32 secret bytes in hex."""
 
 
 class SourcedSettings(BaseSettings):

@@ -5,7 +5,6 @@ The guard runs inside an engine and has its own settings (guard/settings.py). So
 """
 
 import os
-import re
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -23,7 +22,7 @@ from pydantic import (
 )
 from pydantic_settings import SettingsConfigDict
 
-from mmhash_service.base_settings import SourcedSettings
+from mmhash_service.base_settings import HexSecret, SourcedSettings
 
 # A larger value is a mistake.
 _MAX_TIMEOUT_S = 24 * 3600
@@ -33,8 +32,6 @@ _MAX_SOCKET_PATH = 108
 
 # Pillow refuses images with more than twice its MAX_IMAGE_PIXELS, a constant of the whole process.
 _PILLOW_MAX_PIXELS = 178_956_970
-
-_HEX_32_BYTES = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 # The name by which an engine serves a model: a path, or a name such as Qwen/Qwen2-VL-7B-Instruct.
@@ -160,10 +157,10 @@ class Settings(SourcedSettings):
         description="The release of vLLM that `/render` answers as. Messages and Responses need "
         "0.32.0.",
     )
-    tenants: dict[Name, SecretStr] = Field(
+    tenants: dict[Name, HexSecret] = Field(
         default={}, description="The tenants: name and secret (64 hex digits)."
     )
-    tag_secrets: tuple[SecretStr, ...] = Field(
+    tag_secrets: tuple[HexSecret, ...] = Field(
         default=(),
         description="Secrets for signing tags, newest first, 64 hex digits each. If empty, "
         "`sign` is refused.",
@@ -221,20 +218,6 @@ class Settings(SourcedSettings):
         if self.cuda_ipc and self.uds is None:
             raise ValueError("cuda_ipc needs uds: handles are accepted only on a Unix socket")
         return self
-
-    @field_validator("tenants")
-    @classmethod
-    def _check_tenants(cls, tenants: dict[str, SecretStr]) -> dict[str, SecretStr]:
-        if not all(_HEX_32_BYTES.fullmatch(text.get_secret_value()) for text in tenants.values()):
-            raise ValueError("the secret of a tenant must be 64 hex digits")
-        return tenants
-
-    @field_validator("tag_secrets")
-    @classmethod
-    def _check_tag_secrets(cls, secrets: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
-        if not all(_HEX_32_BYTES.fullmatch(secret.get_secret_value()) for secret in secrets):
-            raise ValueError("a tag secret must be 64 hex digits")
-        return secrets
 
     @model_validator(mode="after")
     def _check_api_keys(self) -> Self:

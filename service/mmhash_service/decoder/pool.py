@@ -11,8 +11,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
 
-import msgspec
-
 from mmhash import Digest
 from mmhash.cpu import cpu_count
 from mmhash.digest import DIGEST_SIZE, Algorithm
@@ -100,28 +98,29 @@ class DecoderPool:
         return True
 
     async def decode(self, body: memoryview, algorithm: Algorithm) -> Pixels:
-        """Decode and hash an image. A crash affects no other image."""
-        settings = self._settings
-        job = ImageJob(algorithm, len(body), settings.max_pixels, settings.timeout_s, 0)
-        answer = await self._run_job(body, job, costs.cpu_seconds(len(body)))
-        return pixels_of(answer, algorithm)
+        """Decode and hash an image. A crash affects no other image.
 
-    async def _run_job(self, body: memoryview, job: ImageJob, cost_s: float) -> Answer:
-        """Run a job. The caller decides how long it may wait for a process."""
+        The caller decides how long it may wait for a process.
+        """
         self._open_here()
         with tracing.span("decode"):
-            answer = await self._submit(body, job, cost_s)
+            answer = await self._run_job(body, algorithm, costs.cpu_seconds(len(body)))
             if isinstance(answer, Deferred):
                 # The image waits for a slot without a maximum cost.
                 cost_s = max(answer.cost_s, 2 * costs.SHORT_S)
-                answer = await self._submit(body, job, cost_s)
-            return answer
+                answer = await self._run_job(body, algorithm, cost_s)
+        return pixels_of(answer, algorithm)
 
-    async def _submit(self, body: memoryview, job: ImageJob, cost_s: float) -> Answer:
-        is_long = cost_s > costs.SHORT_S
-        job = msgspec.structs.replace(job, defer_above_s=float("inf") if is_long else costs.SHORT_S)
-        answer: asyncio.Future[Answer]
-        answer = asyncio.get_running_loop().create_future()
+    async def _run_job(self, body: memoryview, algorithm: Algorithm, cost_s: float) -> Answer:
+        settings, is_long = self._settings, cost_s > costs.SHORT_S
+        job = ImageJob(
+            algorithm,
+            len(body),
+            settings.max_pixels,
+            settings.timeout_s,
+            defer_above_s=float("inf") if is_long else costs.SHORT_S,
+        )
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         number = next(self._numbers)
         self._queue.put(QueuedJob(cost_s if is_long else 0.0, number, job, body, answer))
         return await answer

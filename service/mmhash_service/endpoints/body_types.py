@@ -69,9 +69,10 @@ def _open_part(context: RequestContext, content_type: str, name: str) -> Reader:
     return body_type.open(context, content_type, name)
 
 
-def _open_bytes(context: RequestContext, content_type: str, name: str | None) -> Reader:
+def _open_file(context: RequestContext, content_type: str, name: str | None) -> Reader:
     _refuse_decoding(context, content_type)
-    return StreamReader(context, name)
+    is_media = not content_type.lower().startswith("application/")
+    return StreamReader(context, name, is_media=is_media)
 
 
 def _refuse_decoding(context: RequestContext, content_type: str) -> None:
@@ -95,13 +96,7 @@ def _open_tensor(context: RequestContext, query: HashQuery, length: int | None) 
 def _open_image(context: RequestContext, content_type: str, name: str | None) -> Reader:
     if context.pixels:
         return PixelsReader(context, name)
-    _refuse_decoding(context, content_type)
-    return StreamReader(context, name, is_media=True)
-
-
-def _open_clip(context: RequestContext, content_type: str, name: str | None) -> Reader:
-    _refuse_decoding(context, content_type)
-    return StreamReader(context, name, is_media=True)
+    return _open_file(context, content_type, name)
 
 
 def _open_safetensors(context: RequestContext, _content_type: str, _name: str | None) -> Reader:
@@ -122,10 +117,10 @@ def _open_json(context: RequestContext, _content_type: str, _name: str | None) -
 
 
 BODY_TYPES = {
-    "application/octet-stream": BodyType(_open_bytes, may_be_tensor=True),
+    "application/octet-stream": BodyType(_open_file, may_be_tensor=True),
     "image/*": BodyType(_open_image),
-    "video/*": BodyType(_open_clip),
-    "audio/*": BodyType(_open_clip),
+    "video/*": BodyType(_open_file),
+    "audio/*": BodyType(_open_file),
     "application/x-safetensors": BodyType(_open_safetensors),
     "application/x-npy": BodyType(_open_npy),
     "multipart/form-data": BodyType(

@@ -1,16 +1,12 @@
 """Settings of the guard: arguments or environment variables (docs/guard.md)."""
 
-import re
-
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
-from mmhash_service.base_settings import SourcedSettings
+from mmhash_service.base_settings import HexSecret, SourcedSettings
 
 TENANT_BY_HEADER = "@header"
 """No tenant can have this name: tenant names contain no at sign."""
-
-_HEX_32_BYTES = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 
 
 class GuardSettings(SourcedSettings):
@@ -20,7 +16,7 @@ class GuardSettings(SourcedSettings):
     page = "docs/guard.md"
 
     engine: str = Field(description="The engine behind the guard, such as vllm or sglang@0.5.23.")
-    secrets: tuple[SecretStr, ...] = Field(
+    secrets: tuple[HexSecret, ...] = Field(
         min_length=1,
         description="The secrets that sign tags, newest first: 64 hex digits each.",
     )
@@ -46,10 +42,3 @@ class GuardSettings(SourcedSettings):
         from mmhash.engines.registry import parse  # noqa: PLC0415  (see guard/__init__.py)
 
         return parse(engine)[0]
-
-    @field_validator("secrets")
-    @classmethod
-    def _check_secrets(cls, secrets: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
-        if not all(_HEX_32_BYTES.fullmatch(secret.get_secret_value()) for secret in secrets):
-            raise ValueError("a secret must be 64 hex digits")
-        return secrets

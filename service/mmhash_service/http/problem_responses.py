@@ -8,8 +8,8 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse
 
-from mmhash_service.endpoints.openapi import ProblemAnswer
 from mmhash_service.problems.catalogue import PROBLEMS
 from mmhash_service.problems.problem import InvalidPart, Problem
 from mmhash_service.telemetry import metrics
@@ -42,11 +42,9 @@ def problem_response(
     """Return the response for the problem, and count the problem."""
     problem = PROBLEMS[name]
     metrics.PROBLEMS.labels(name).inc()
-    answer = ProblemAnswer.model_validate(problem.document(name, reason, parts))
+    document = problem.document(name, reason, parts)
     headers = headers or _HEADERS.get(name)
-    return Response(
-        answer.model_dump_json(exclude_none=True), problem.status, headers, media_type=MEDIA_TYPE
-    )
+    return JSONResponse(document, problem.status, headers, media_type=MEDIA_TYPE)
 
 
 def response_to(error: Exception) -> Response:

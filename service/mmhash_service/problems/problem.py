@@ -24,6 +24,10 @@ class InvalidPart(NamedTuple):
     parameter: str | None = None
     part: str | None = None
 
+    def fields(self) -> dict[str, str]:
+        """Return the fields that are set."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
     def __str__(self) -> str:
         place = self.pointer or self.parameter or self.part
         return f"{place}: {self.reason}" if place else self.reason
@@ -48,7 +52,7 @@ class ProblemSpec(NamedTuple):
             "detail": self.detail,
             **({} if reason is None else {"reason": reason}),
             "error": {"message": message, "type": kind, "code": name},
-            **({"errors": [part._asdict() for part in parts]} if parts else {}),
+            **({"errors": [part.fields() for part in parts]} if parts else {}),
         }
 
 
