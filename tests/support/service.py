@@ -15,6 +15,8 @@ from typing import IO, Any
 
 import httpx
 
+from tests.support import preloaded
+
 # Wait long, because a busy machine is not a failure.
 TIMEOUT_S = 120
 
@@ -104,14 +106,18 @@ class Service:
         for name, value in (settings or {}).items():
             text = value if isinstance(value, str) else json.dumps(value)
             command += ["--set", f"{name}={text}"]
-        self.process = subprocess.Popen(
-            command,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env=env,
-            start_new_session=new_session,
-        )
+        self.process: subprocess.Popen[str] | preloaded.Process
+        if command[:3] == [sys.executable, "-m", "mmhash"] and not new_session:
+            self.process = preloaded.Process(*command[2:], env=env, piped=True)
+        else:
+            self.process = subprocess.Popen(
+                command,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                env=env,
+                start_new_session=new_session,
+            )
         assert self.process.stderr is not None
         self.log = Log(self.process.stderr)
         self.url = ""
