@@ -3,27 +3,14 @@
 A process accepts as many as its descriptors allow, less 128, and closes all others at once.
 """
 
-import resource
 import socket
-import subprocess
-from typing import Any
 
 import httpx
 import pytest
 
+from tests.support.service import COMMAND
 from tests.support.victim import Victim, serving
 from tests.support.waiting import wait_until
-
-
-@pytest.fixture
-def few_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
-    start = subprocess.Popen.__init__
-
-    def limited(*arguments: Any, **named: Any) -> None:
-        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        start(*arguments, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (192, hard)), **named)  # fmt: skip
-
-    monkeypatch.setattr(subprocess.Popen, "__init__", limited)
 
 
 def is_refused(connection: socket.socket) -> bool:
@@ -43,9 +30,8 @@ def is_well(server: Victim) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_descriptors")
 def test_connections_beyond_the_limit_are_closed_and_the_others_served() -> None:
-    with serving() as server:
+    with serving("prlimit", "--nofile=192:", *COMMAND) as server:
         connections = [server.connect() for _ in range(150)]
         assert all(map(is_refused, connections[64:]))
         connections[0].sendall(b"GET /live HTTP/1.1\r\nHost: test\r\n\r\n")

@@ -3,7 +3,7 @@
 import re
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,8 @@ LIMITS = {
 class Victim(service.Service):
     """A service to attack, with a client."""
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(settings={**LIMITS, **settings})
+    def __init__(self, program: Sequence[str] = service.COMMAND, **settings: Any) -> None:
+        super().__init__(settings={**LIMITS, **settings}, program=program)
         self.wait_until_listening()
         self.client = self.new_client()
         self._has_been_ready = False
@@ -58,7 +58,7 @@ class Victim(service.Service):
     def assert_well(self) -> None:
         """Assert that the service is ready, holds nothing of an attack, and hashes correctly."""
         print(self.log.text[-4000:])  # pytest shows this if the test fails
-        assert self.process.poll() is None
+        assert self.process.poll() is None, self.process.poll()
         with self.new_client() as client:
             if not self._has_been_ready:  # its decoders may still be starting
                 wait_for_ready(client)
@@ -71,9 +71,9 @@ class Victim(service.Service):
 
 
 @contextmanager
-def serving(**settings: Any) -> Iterator[Victim]:
+def serving(*program: str, **settings: Any) -> Iterator[Victim]:
     """Run a service with other settings. At the end it must still be well."""
-    victim = Victim(**settings)
+    victim = Victim(program or service.COMMAND, **settings)
     try:
         yield victim
         victim.assert_well()
