@@ -144,7 +144,10 @@ def test_forked_processes_share_one_helper(hostile: ModelProcessor) -> None:
     before = children()
     forked = os.fork()
     if forked == 0:
-        os._exit(ask(hostile, 11) if not children() else 1)
+        status = 1
+        with suppress(ProcessorError):  # or this copy of pytest would go on
+            status = ask(hostile, 11) if not children() else 1
+        os._exit(status)
     assert ask(hostile, 9) == 9
     assert os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]) == 11
     assert children() == before
