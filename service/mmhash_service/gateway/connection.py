@@ -159,7 +159,11 @@ class Connection(asyncio.Protocol):
             raise UnreachableError("the connection was closed before a request was sent")
         self._heard_at = self._loop.time()
         self._timeout_s = timeout_s
-        if self._timer is None:  # one timer for the requests of a connection, not one for each
+        # Requests on a connection share a timer, unless an earlier request had more time.
+        if self._timer is not None and self._timer.when() > self._heard_at + timeout_s:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
             self._timer = self._loop.call_later(timeout_s, self._check_silence)
         self._transport.writelines([head, *body])
         while not self._has_head or (until_body and not (self._pieces or self._is_complete)):

@@ -10,6 +10,7 @@ from mmhash_service.gateway.connection import (
     BrokenError,
     Connection,
     Pool,
+    SilentError,
     UnreachableError,
     for_client,
     for_worker,
@@ -69,6 +70,27 @@ def test_bytes_after_a_response_belong_to_no_other_response(more: bytes, is_late
                     while not connection.is_closed:  # noqa: ASYNC110  (it has no event)
                         await asyncio.sleep(0.01)
                 assert pool.take_idle() is None
+
+    asyncio.run(main())
+
+
+def test_a_request_has_its_own_time_on_a_connection_that_a_longer_one_used() -> None:
+    async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with closing(writer):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(FIRST)
+            await reader.read()
+
+    async def main() -> None:
+        server = await asyncio.start_server(answer_once, "127.0.0.1", 0)
+        with closing(server):
+            connection = await Pool(
+                f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", 60
+            ).open()
+            assert await read_all(connection) == b"first"
+            async with asyncio.timeout(30):
+                with pytest.raises(SilentError):
+                    await connection.send(b"GET", HEAD, [], 0.1)
 
     asyncio.run(main())
 
