@@ -196,7 +196,7 @@ def _seconds_of_first(model: Model, plan: Callable[[bytes], Plan], requests: lis
     """Return the seconds that a plan takes if the model has not seen any text."""
     seconds = 0.0
     for request in requests:
-        model.encoder.clear()
+        model.files.encoder.clear()
         seconds += _seconds_of(plan, [request])
     return seconds / len(requests)
 

@@ -42,8 +42,8 @@ def plan(model: Model, size: MediaSize) -> None:
 def with_processor(folder: Path) -> Model:
     """Return the model without its built-in family."""
     model = Model.load(folder)
-    files = replace(model.files, engine=ENGINE, release=RELEASE, unchecked=True)
-    model._families[ENGINE, RELEASE] = Processed(files)
+    files = replace(model.files, unchecked=True)
+    model._families[ENGINE, RELEASE] = Processed(files, ENGINE, RELEASE)
     return model
 
 

@@ -1,11 +1,12 @@
 """Steps of the plugin whose failure must never cost a request."""
 
+import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from mmhash.plugin import logger
-
 Result = TypeVar("Result")
+
+logger = logging.getLogger("mmhash.plugin")
 
 
 class Attempt:

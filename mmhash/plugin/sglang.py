@@ -18,8 +18,7 @@ import mmhash
 from mmhash.digest import Digest
 from mmhash.engines.options import SGLANG_OPTIONS, options_text, with_options
 from mmhash.engines.sglang import gpu_hashes
-from mmhash.plugin import logger
-from mmhash.plugin.attempt import Attempt
+from mmhash.plugin.attempt import Attempt, logger
 from mmhash.plugin.tags import Tags, TenantTags, tenant_secret
 
 _MANAGER = "sglang.srt.managers.tokenizer_manager.TokenizerManager"

@@ -13,8 +13,7 @@ from importlib import import_module
 from typing import Any
 
 import mmhash
-from mmhash.plugin import logger
-from mmhash.plugin.attempt import Attempt
+from mmhash.plugin.attempt import Attempt, logger
 from mmhash.plugin.tags import Tags
 
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 from mmhash.extras import needs_extra
 
 if TYPE_CHECKING:
-    from mmhash.prompts.families.family import MediaSize as MediaSize
-    from mmhash.prompts.files import UnknownModelError as UnknownModelError
-    from mmhash.prompts.media import Media as Media
-    from mmhash.prompts.media import UnknownMediaError as UnknownMediaError
+    from mmhash.prompts.items import Media as Media
+    from mmhash.prompts.items import MediaSize as MediaSize
+    from mmhash.prompts.items import UnknownMediaError as UnknownMediaError
     from mmhash.prompts.model import Model as Model
     from mmhash.prompts.options import PlanOptions as PlanOptions
     from mmhash.prompts.plan import Plan as Plan
     from mmhash.prompts.plan import PlannedItem as PlannedItem
+    from mmhash.prompts.section import UnknownModelError as UnknownModelError
     from mmhash.prompts.templates import TemplateRenderError as TemplateRenderError
 
 __all__ = [
@@ -30,15 +30,15 @@ __all__ = [
 
 # Imported lazily: programs that only read image headers need neither tokenizers nor jinja2.
 _MODULES = {
-    "Media": "media",
-    "MediaSize": "families.family",
+    "Media": "items",
+    "MediaSize": "items",
     "Model": "model",
     "Plan": "plan",
     "PlanOptions": "options",
     "PlannedItem": "plan",
     "TemplateRenderError": "templates",
-    "UnknownMediaError": "media",
-    "UnknownModelError": "files",
+    "UnknownMediaError": "items",
+    "UnknownModelError": "section",
 }
 
 

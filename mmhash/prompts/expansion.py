@@ -6,15 +6,11 @@ from typing import Any, NamedTuple
 
 from mmhash.engines.vllm.media import SCOPES
 from mmhash.errors import InputValueError, LimitError
-from mmhash.prompts.families.family import (
-    MAX_TOKENS,
-    Expansion,
-    Family,
-    MediaSize,
-    Modality,
-    PlacedItem,
-)
+from mmhash.prompts.families.family import Family
+from mmhash.prompts.items import Expansion, MediaSize, PlacedItem
+from mmhash.prompts.limits import MAX_TOKENS
 from mmhash.prompts.processor.messages import Question
+from mmhash.requests import Modality
 
 
 class Expanded(NamedTuple):
@@ -45,7 +41,7 @@ def expand(
         expansions = _expand_items(family, items, options)
         token_ids, placed = _replace(family, token_ids, items, expansions)
     token_ids, placed = family.merge(token_ids, placed)
-    if family.files.engine == "sglang":
+    if family.engine == "sglang":
         _check_embeds(token_ids, placed)
     return Expanded(token_ids, placed, [expansion.grid for expansion in expansions])
 
@@ -144,8 +140,6 @@ def _options_of(modality: Modality, options: Mapping[str, Any]) -> Mapping[str, 
 
 def _place(modality: Modality, start: int, expansion: Expansion) -> PlacedItem:
     end = start + len(expansion.token_ids)
-    if expansion.embeds is None:
-        return PlacedItem(modality, start, end, [(start, end)])
     embeds = [(start + first, start + last) for first, last in expansion.embeds]
     return PlacedItem(modality, start, end, embeds)
 
@@ -160,9 +154,8 @@ def _matches(family: Family, token_ids: list[int], modalities: Sequence[Modality
         if modality not in placeholders:
             raise InputValueError(f"no plan for {modality} with this model")
         numbers[modality] += 1
-        target = family.files.encode(
-            placeholders[modality].target.replace("{i}", str(numbers[modality]))
-        )
+        text = placeholders[modality].target.replace("{i}", str(numbers[modality]))
+        target = family.files.encoder.encode(text)
         start = _find(token_ids, target, after[modality])
         if start is None:
             raise InputValueError(

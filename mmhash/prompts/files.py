@@ -1,52 +1,14 @@
-"""The parsed files of a model's directory. Reading a member checks its type."""
+"""The parsed files of a model's directory."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
-from mmhash.errors import InputValueError
+from mmhash.prompts.processor.client import ModelProcessor
+from mmhash.prompts.section import Section, UnknownModelError
+from mmhash.prompts.templates import ChatTemplate, compiled
 
 if TYPE_CHECKING:
-    from mmhash.prompts.processor.client import ModelProcessor
-
-T = TypeVar("T")
-
-_MAX_NUMBER = 1 << 53
-
-
-class UnknownModelError(InputValueError):
-    """No family can plan the model that these files describe."""
-
-
-class Section:
-    """A JSON object from a model's file. Reading a member checks its type."""
-
-    def __init__(self, where: str, values: dict[str, Any]) -> None:
-        self.where = where
-        self.values = values
-
-    def __contains__(self, name: str) -> bool:
-        return self.values.get(name) is not None
-
-    def get(self, name: str, kind: type[T], default: T | None = None) -> T:
-        """Return a member of this type, or the default; without either, raise UnknownModelError."""
-        value = self.values.get(name)
-        if value is None:
-            if default is None:
-                raise UnknownModelError(f"{self.where} has no {name}")
-            return default
-        # Processors compute with floats, which cannot represent larger integers exactly.
-        if type(value) in {int, float} and not abs(value) <= _MAX_NUMBER:
-            raise UnknownModelError(f"{name} in {self.where} must be a number of at most 2**53")
-        if kind is float and type(value) is int:
-            value = float(value)
-        if type(value) is not kind:
-            raise UnknownModelError(f"{name} in {self.where} must be a {kind.__name__}")
-        return value
-
-    def section(self, name: str) -> "Section":
-        """Return a member that is an object, or an empty section if there is none."""
-        return Section(f"{self.where}: {name}", self.get(name, dict, {}))
+    from mmhash.prompts.text_encoder import TextEncoder  # imports tokenizers
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +23,27 @@ class ModelFiles:
     """video_preprocessor_config.json, or `video_processor` of processor_config.json"""
     audio_processor: Section
     """an audio model's preprocessor_config.json, or `feature_extractor` of processor_config.json"""
-    token_id: Callable[[str], int]
-    """Return the id of a token's text. Raise UnknownModelError if the tokenizer lacks the token."""
-    encode: Callable[[str], list[int]]
-    """Return the ids of a text without special tokens around it."""
-    engine: str = ""
-    """The name of the engine to plan for: engines resize images and count tokens differently."""
-    release: str = ""
-    """The engine's release."""
-    model_processor: "ModelProcessor | None" = None
+    encoder: "TextEncoder"
+    """The tokenizer."""
+    model_processor: ModelProcessor
     """The model's own processor, in a helper process."""
-    unchecked: bool = False
+    unchecked: bool
     """The operator allows plans although nobody has compared the processor with the engine."""
+    chat_template: str | None
+    tool_template: str | None
+    """The template for requests with tools to vLLM."""
+    special_tokens: dict[str, str]
+    """The tokens that templates read by name, such as bos_token."""
+
+    @property
+    def model_type(self) -> str:
+        """The `model_type` of config.json."""
+        return str(self.config.values.get("model_type"))
+
+    def template(self, source: str | None, *, with_tools: bool) -> ChatTemplate:
+        """Return the template with this source, or the model's own."""
+        if source is None:
+            source = self.tool_template if with_tools else self.chat_template
+        if source is None:
+            raise UnknownModelError("the model has no chat template: pass one as chat_template")
+        return compiled(source)

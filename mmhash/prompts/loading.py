@@ -3,73 +3,48 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tokenizers import Tokenizer
 
-from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
+from mmhash.prompts.files import ModelFiles
 from mmhash.prompts.processor.client import ModelProcessor
+from mmhash.prompts.section import Section, UnknownModelError
 from mmhash.prompts.templates import OWN_ARGUMENTS
 from mmhash.prompts.text_encoder import TextEncoder, is_panic
 
 _SPECIAL_TOKENS = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 
 
-class ModelDirectory(NamedTuple):
-    """A model's parsed files, its text encoder and its templates."""
-
-    files: ModelFiles
-    encoder: TextEncoder
-    templates: dict[str, str]
-    """By name: "tool_use", if any, serves requests with tools, and "default" all other requests."""
-    tool_templates: dict[str, str]
-    """The templates in the tokenizer's config only: vLLM uses these for requests with tools."""
-    special_tokens: dict[str, str]
-    """The tokens that templates read by name, such as bos_token."""
-
-
 def read_directory(
     directory: Path, *, unchecked: bool = False, trust_remote_code: bool = False
-) -> ModelDirectory:
+) -> ModelFiles:
     """Read a model's directory. Raise UnknownModelError if a file is missing or wrong."""
     if not directory.is_dir():
         raise UnknownModelError(
             f"{directory} is not a directory: download the model, and pass its directory"
         )
-    config = _read_section(directory, "config.json", required=True)
     tokenizer_config = _read_section(directory, "tokenizer_config.json")
     processor = _read_section(directory, "processor_config.json")
     preprocessor = _read_section(directory, "preprocessor_config.json")
     video = _read_section(directory, "video_preprocessor_config.json")
-    tokenizer = _read_tokenizer(directory)
-    encoder = TextEncoder(tokenizer)
-
-    def token_id(text: str) -> int:
-        found = tokenizer.token_to_id(text)
-        if found is None:
-            raise UnknownModelError(f"the tokenizer has no token {text[:60]!r}")
-        return int(found)
-
-    files = ModelFiles(
-        config=config,
+    files = dict(_file_templates(directory))
+    of_tokenizer = dict(_member_templates(tokenizer_config)) | files
+    of_processor = dict(_member_templates(processor))
+    of_processor |= dict(_member_templates(_read_section(directory, "chat_template.json"))) | files
+    # vLLM takes the tokenizer's templates for requests with tools.
+    for_tools = of_tokenizer or of_processor
+    return ModelFiles(
+        config=_read_section(directory, "config.json", required=True),
         image_processor=_nested(processor, "image_processor", preprocessor),
         video_processor=_nested(processor, "video_processor", video),
         audio_processor=_nested(processor, "feature_extractor", preprocessor),
-        token_id=token_id,
-        encode=encoder.encode,
+        encoder=TextEncoder(_read_tokenizer(directory)),
         model_processor=ModelProcessor(directory, trust_remote_code=trust_remote_code),
         unchecked=unchecked,
-    )
-    of_tokenizer = dict(_member_templates(tokenizer_config)) | dict(_file_templates(directory))
-    of_processor = dict(_member_templates(processor))
-    of_processor |= dict(_member_templates(_read_section(directory, "chat_template.json")))
-    of_processor |= dict(_file_templates(directory))
-    return ModelDirectory(
-        files,
-        encoder,
-        of_processor or of_tokenizer,
-        of_tokenizer or of_processor,
-        _read_special_tokens(directory, tokenizer_config),
+        chat_template=(of_processor or of_tokenizer).get("default"),
+        tool_template=for_tools.get("tool_use") or for_tools.get("default"),
+        special_tokens=_read_special_tokens(directory, tokenizer_config),
     )
 
 

@@ -1,46 +1,37 @@
-"""A model's directory: its tokenizer, its templates and its family, shared by all plans."""
+"""A model whose prompts can be planned: its files, and its family for each engine."""
 
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any, Unpack
 
-from mmhash.arguments import check_str
 from mmhash.engines import registry
-from mmhash.errors import InputTypeError, InputValueError, LimitError
+from mmhash.engines.engine import Engine
+from mmhash.errors import InputTypeError, InputValueError
 from mmhash.prompts.families import registry as families
 from mmhash.prompts.families.family import Family
-from mmhash.prompts.files import UnknownModelError
-from mmhash.prompts.loading import ModelDirectory, read_directory
+from mmhash.prompts.files import ModelFiles
+from mmhash.prompts.limits import MAX_ITEMS
+from mmhash.prompts.loading import read_directory
 from mmhash.prompts.options import PlanOptions, complete
 from mmhash.prompts.plan import Plan
-from mmhash.prompts.planner import open_planner
-from mmhash.prompts.templates import MAX_TEXT, ChatTemplate
-from mmhash.requests import Document, RequestError, form_of_path
-
-# Templates beyond the model's own come from the operator, who has only a few.
-_MAX_TEMPLATES = 8
+from mmhash.prompts.planner import BLOCK_SIZES, Planner
+from mmhash.requests import Document, RequestError, form_of_path, read_for
 
 
 class Model:
     """A model whose prompts can be planned. Threads may share it."""
 
-    def __init__(self, directory: ModelDirectory) -> None:
-        self.files = directory.files
-        self.encoder = directory.encoder
-        self.special_tokens = directory.special_tokens
-        """The texts of the tokens that templates read by name."""
-        self._named_templates = {False: directory.templates, True: directory.tool_templates}
+    def __init__(self, files: ModelFiles) -> None:
+        self.files = files
         self._families: dict[tuple[str, str], Family] = {}
-        self._templates: dict[str, ChatTemplate] = {}
         self._lock = Lock()
         self.family("", "")  # refuses an unknown model
 
     def __repr__(self) -> str:
-        return f"<Model {self.model_type}>"
+        return f"<Model {self.files.model_type}>"
 
     @classmethod
     def load(
@@ -82,12 +73,24 @@ class Model:
         """
         found, release = registry.find(engine)
         document = Document(_text_of(request), form_of_path(path))
-        return open_planner(self, found, release, document, complete(**options)).plan()
+        return self.open_planner(found, release, document, complete(**options)).plan()
 
-    @property
-    def model_type(self) -> str:
-        """The `model_type` of config.json."""
-        return str(self.files.config.values.get("model_type"))
+    def open_planner(
+        self, engine: Engine, release: str, document: Document, options: PlanOptions
+    ) -> Planner:
+        """Open a request for planning.
+
+        Raise an error if the engine may read the request differently.
+        """
+        if engine.name not in BLOCK_SIZES:
+            known = ", ".join(BLOCK_SIZES)
+            raise InputValueError(f"mmhash has no plans for {engine.name}: it plans for {known}")
+        request = read_for(document, engine, release)
+        if request.unclear is not None:
+            raise request.unclear
+        if len(request.places) > MAX_ITEMS:
+            raise InputValueError(f"a request must have at most {MAX_ITEMS} items")
+        return Planner(self.family(engine.name, release), request, options)
 
     @property
     def max_model_len(self) -> int:
@@ -102,42 +105,9 @@ class Model:
         with self._lock:
             family = self._families.get((engine, release))
             if family is None:
-                family = families.find(replace(self.files, engine=engine, release=release))
+                family = families.find(self.files, engine, release)
                 self._families[engine, release] = family
             return family
-
-    def template(self, source: str | None, *, with_tools: bool) -> ChatTemplate:
-        """Return the template with this source, or the model's own.
-
-        Each source is compiled once.
-        """
-        if source is None:
-            source = self._own_template(with_tools=with_tools)
-        with self._lock:
-            template = self._templates.get(source)
-        if template is None:
-            template = ChatTemplate(source)  # slow, so not under the lock
-            with self._lock:
-                if len(self._templates) >= _MAX_TEMPLATES:
-                    self._templates.clear()
-                self._templates[source] = template
-        return template
-
-    def _own_template(self, *, with_tools: bool) -> str:
-        named = self._named_templates[with_tools]
-        source = named.get("tool_use") if with_tools else None
-        source = source or named.get("default")
-        if source is None:
-            raise UnknownModelError("the model has no chat template: pass one as chat_template")
-        return source
-
-    def encode(
-        self, text: str, *, add_special_tokens: bool, tenant: bytes | None = None
-    ) -> list[int]:
-        """Return the token ids of a tenant's text."""
-        if len(check_str("text", text)) > MAX_TEXT:
-            raise LimitError(f"the text of a prompt must have at most {MAX_TEXT} characters")
-        return self.encoder.encode(text, add_special_tokens=add_special_tokens, tenant=tenant)
 
 
 def _text_of(request: Mapping[str, Any] | bytes | str) -> bytes:

@@ -7,7 +7,7 @@ from mmhash.arguments import check_choice, check_int, check_optional_text
 from mmhash.engines.engine import BlockOptions, Server
 from mmhash.errors import InputTypeError
 from mmhash.framing import tenant_key
-from mmhash.prompts.media import Media
+from mmhash.prompts.items import Media
 
 
 class PlanOptions(BlockOptions, total=False):

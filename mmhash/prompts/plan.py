@@ -7,8 +7,8 @@ import msgspec
 
 from mmhash.digest import Digest
 from mmhash.engines.engine import RequestFields, Span
-from mmhash.prompts.families.family import MediaSize, Modality
-from mmhash.requests import EngineRequest
+from mmhash.prompts.items import MediaSize
+from mmhash.requests import EngineRequest, Modality
 
 
 @dataclass(frozen=True, slots=True)

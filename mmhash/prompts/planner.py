@@ -1,33 +1,35 @@
 """From a request to its plan: encode the prompt, expand placeholders, name items and blocks."""
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from io import BufferedReader, BytesIO
+from typing import Any
 
-import msgspec
-
-from mmhash.digest import Digest, unchecked_digest
-from mmhash.engines import vllm
-from mmhash.engines.engine import BlockList, Engine, Prompt, Span
+from mmhash.engines.engine import BlockList, Prompt, Span
 from mmhash.errors import InputValueError, LimitError
 from mmhash.framing import frame
+from mmhash.hashing import digest, key
+from mmhash.io.images import read_image_file
 from mmhash.prompts import sglang_prompts, vllm_prompts
 from mmhash.prompts.expansion import expand, questions
-from mmhash.prompts.families.family import MAX_TOKENS, MediaSize, PlacedItem
-from mmhash.prompts.files import Section
-from mmhash.prompts.headers import ImageHeader, engine_size
-from mmhash.prompts.media import FileNaming, Media, read_media
+from mmhash.prompts.families.family import Family
+from mmhash.prompts.headers import ImageHeader, engine_size, read_size
+from mmhash.prompts.headers.wav import read_samples
+from mmhash.prompts.items import Media, MediaSize, PlacedItem, UnknownMediaError, check_media
+from mmhash.prompts.limits import MAX_TOKENS
+from mmhash.prompts.names import (
+    ItemName,
+    file_naming,
+    has_media_options,
+    name_by_engine,
+    name_by_file,
+    name_by_key,
+)
 from mmhash.prompts.options import PlanOptions, block_options
 from mmhash.prompts.plan import Plan, PlannedItem, join_plans
 from mmhash.prompts.processor.messages import Question
-from mmhash.prompts.templates import ChatTemplate
-from mmhash.requests import Document, EngineRequest, MediaSource, read_for
+from mmhash.prompts.section import Section
+from mmhash.requests import EngineRequest, MediaSource
 from mmhash.requests.members import read_object, read_text
-
-if TYPE_CHECKING:
-    from mmhash.prompts.model import Model
-
-MAX_ITEMS = 1024
 
 # The engines' defaults. On a CPU, vLLM's default is 128.
 BLOCK_SIZES = {"vllm": 16, "sglang": 1}
@@ -40,81 +42,28 @@ _FRAME_OPTIONS = {"fps", "num_frames"}
 _PROMPTS = {"vllm": vllm_prompts.prompts, "sglang": sglang_prompts.prompts}
 
 
-class _Name(NamedTuple):
-    """An item's key as the request carries it, and as the engine uses it in block keys."""
-
-    key: Digest
-    block_key: Digest
-
-
-def open_planner(
-    model: "Model", engine: Engine, release: str, document: Document, options: PlanOptions
-) -> "Planner":
-    """Open a request for planning.
-
-    Raise an error if the engine may read the request differently.
-    """
-    if engine.name not in _PROMPTS:
-        known = ", ".join(_PROMPTS)
-        raise InputValueError(f"mmhash has no plans for {engine.name}: it plans for {known}")
-    request = read_for(document, engine, release)
-    if request.unclear is not None:
-        raise request.unclear
-    if len(request.places) > MAX_ITEMS:
-        raise InputValueError(f"a request must have at most {MAX_ITEMS} items")
-    return Planner(model, request, options)
-
-
 class Planner:
     """Plans one request. The sizes and keys of the media may become known only later."""
 
-    def __init__(self, model: "Model", request: EngineRequest, options: PlanOptions) -> None:
-        self.model = model
+    def __init__(self, family: Family, request: EngineRequest, options: PlanOptions) -> None:
+        self.family = family
         self.request = request
         self.options = options
         self.engine, self.release = request.engine, request.release
-        self.family = model.family(request.engine.name, request.release)
         self.sources = [place.source for place in request.places]
         """The media of the request, in order."""
+        self.naming = file_naming(request, options)
+        """How vLLM names images itself, or None if its names are unwanted or not computable."""
 
-    @cached_property
+    @property
     def processor_options(self) -> dict[str, Any]:
         """The request's `mm_processor_kwargs`."""
         return read_object(self.request.members, "mm_processor_kwargs")
 
-    @cached_property
-    def media_options(self) -> dict[str, Any]:
-        """The request's `media_io_kwargs`."""
-        return read_object(self.request.members, "media_io_kwargs")
-
-    @cached_property
-    def naming(self) -> FileNaming | None:
-        """How vLLM names images itself, or None if its names are not wanted or not computable."""
-        options = self.options
-        if options["hashes"] != "engine" or options["tenant"] or options["of"] == "pixels":
-            return None
-        if self.engine.name != "vllm" or options["model_id"] is None:
-            return None
-        if not (self.sources and vllm.hashes_files(self.release)):
-            return None
-        given = msgspec.json.encode([self.processor_options, self.media_options])
-        return FileNaming(self.release, options["model_id"], options["mm_hasher_algorithm"], given)
-
-    def template(self, *, with_tools: bool) -> ChatTemplate:
-        """Return the chat template that the engine uses."""
-        return self.model.template(self.options["chat_template"], with_tools=with_tools)
-
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """Return the token ids of a text."""
-        return self.model.encode(
-            text, add_special_tokens=add_special_tokens, tenant=self.options["tenant"]
-        )
-
     def size_of(self, header: ImageHeader) -> MediaSize:
         """Return an image's size as the engine's processor receives it."""
-        width, height = engine_size(
-            header, self.engine.name, self.release, model_type=self.model.model_type
-        )
+        model_type = self.family.files.model_type
+        width, height = engine_size(header, self.engine.name, self.release, model_type=model_type)
         return MediaSize(width=width, height=height)
 
     def size_of_frames(self, header: ImageHeader, sent: int) -> MediaSize:
@@ -122,7 +71,8 @@ class Planner:
 
         vLLM takes no frames of several sizes.
         """
-        options = Section("media_io_kwargs", self.media_options).section("video")
+        given = read_object(self.request.members, "media_io_kwargs")
+        options = Section("media_io_kwargs", given).section("video")
         unknown = sorted(options.values.keys() - _FRAME_OPTIONS)
         if unknown:
             raise InputValueError(
@@ -144,9 +94,9 @@ class Planner:
     def plan(self, media: Mapping[MediaSource, Media] | None = None) -> Plan:
         """Return the plan. If the caller passes no media, read the media from the request."""
         if media is None:
-            media = {source: read_media(self, source) for source in dict.fromkeys(self.sources)}
+            media = {source: self._read(source) for source in dict.fromkeys(self.sources)}
         items = [media[source] for source in self.sources]
-        prompts = _PROMPTS[self.engine.name](self)
+        prompts = _PROMPTS[self.engine.name](self.family, self.request, self.options)
         plans = [self._plan_prompt(prompt, items) for prompt in prompts]
         if len(plans) == 1:
             return plans[0]
@@ -154,34 +104,47 @@ class Planner:
             raise LimitError(f"the prompts have more than {MAX_TOKENS} tokens")
         return join_plans(plans)
 
+    def _read(self, source: MediaSource) -> Media:
+        """Return an item's size and key. Raise UnknownMediaError if they cannot be known."""
+        known = self.options["media"]
+        if known:  # otherwise skip restoring and hashing a long text
+            found = known.get(self.request.document.whole(source.text))
+            if found is not None:
+                check_media(found, source.modality)
+                return found
+        tenant = self.options["tenant"]
+        if source.is_frames:
+            frames = source.frames()
+            size = self.size_of_frames(read_size(frames[0]), len(frames))
+            return Media(size, key(frames, tenant=tenant))
+        if source.modality == "video" or source.is_remote:
+            kind = f"{source.modality} items behind URLs" if source.is_remote else "videos"
+            raise UnknownMediaError(f"pass the sizes and keys of {kind} to plan() as media")
+        data = source.content()
+        if source.modality == "image" and self.options["of"] == "pixels":
+            size = self.size_of(read_size(data))
+            image = read_image_file(BufferedReader(BytesIO(data)))
+            of_pixels = image.key(digest(image.pixels), tenant=tenant)
+            return Media(size, of_pixels, image.exif_orientation)
+        file = digest(data)
+        of_file = frame("bytes", "", (), file, tenant=tenant)
+        if source.modality == "audio":
+            return Media(MediaSize(samples=read_samples(data)), of_file, file_digest=file)
+        header = read_size(data)
+        name = None if self.naming is None else self.naming.name(data, header)
+        return Media(self.size_of(header), of_file, file_digest=file, engine_name=name)
+
     def _plan_prompt(self, prompt: list[int], media: Sequence[Media]) -> Plan:
         sizes = [
             (source.modality, one.size) for source, one in zip(self.sources, media, strict=True)
         ]
         expanded = expand(self.family, prompt, sizes, self.processor_options)
-        names_files = self.engine.names_by_file(self.options["server"], self.release)
-        names_itself = (
-            not names_files
-            and self.options["hashes"] == "engine"
-            and bool(media)
-            and all(one.engine_name is not None for one in media)
-        )
-        if names_files:
-            names = self._name_files(media)
-        elif names_itself:
-            names = [
-                _Name(one.key, unchecked_digest("blake3", bytes.fromhex(one.engine_name or "")))
-                for one in media
-            ]
-        else:
-            names = self._name_items(media)
+        names, is_carried = self._name_items(media)
         items = [
             PlannedItem(
                 placed.modality,
                 name.key,
-                fields=self.engine.request_fields(
-                    name.block_key if names_files else name.key, self.release
-                ),
+                fields=name.fields,
                 size=one.size,
                 grid=grid,
                 start=placed.start,
@@ -193,9 +156,6 @@ class Planner:
                 expanded.items, names, media, expanded.grids, strict=True
             )
         ]
-        is_carried = names_itself or (
-            self._names_whole_files() if names_files else self._fill(items)
-        )
         spans = [
             Span(start, end, key=name.block_key)
             for placed, name in zip(expanded.items, names, strict=True)
@@ -215,6 +175,29 @@ class Planner:
             annotated=self.request,
             lengths=[len(expanded.token_ids)],
         )
+
+    def _name_items(self, media: Sequence[Media]) -> tuple[list[ItemName], bool]:
+        """Return the names of the items, and True if the engine names blocks by them."""
+        request, options = self.request, self.options
+        if self.engine.names_by_file(options["server"], self.release):
+            is_whole = options["server"] == "rust" or not has_media_options(request)
+            return name_by_file(request, options, media), is_whole
+        if options["hashes"] == "engine" and (own := name_by_engine(request, media)):
+            return own, True
+        names = name_by_key(self.family, request, options, media)
+        return names, self._fill(names)
+
+    def _fill(self, names: Sequence[ItemName]) -> bool:
+        """Put the hashes into the request. Return True if the engine names blocks by them."""
+        request = self.request
+        if request.fields is None:
+            return False
+        if request.document.form == "generate" and not self.family.takes_hashes():
+            request.leave_hashes_out()
+            return False
+        for place, name in zip(request.places, names, strict=True):
+            request.fill(place, request.hash_of(place.source, name.fields))
+        return request.content_prefix is None and request.has_all_places
 
     def _named_ranges(self, item: PlacedItem) -> list[tuple[int, int]]:
         """Return the ranges of the prompt that the engine names by the item.
@@ -241,83 +224,3 @@ class Planner:
         whole = len(token_ids) // block_size
         # SGLang also names a page that is not full, but does not cache it.
         return BlockList(keys[:whole], event_ids[:whole])
-
-    def _name_files(self, media: Sequence[Media]) -> list[_Name]:
-        """Return each image's key, and the name that SGLang gives to its file.
-
-        The Rust server names a file by its digest, the plugin by its key.
-        """
-        server = self.options["server"]
-        if media and server == "rust" and self.request.document.form != "generate":
-            raise InputValueError("SGLang's Rust server takes images in /generate only")
-        names = []
-        for one in media:
-            file = one.file_digest
-            if file is None or file.algorithm != "blake3":
-                raise InputValueError(
-                    "SGLang's server hashes the file: pass its BLAKE3 digest as file_digest"
-                )
-            if server == "mmhash":
-                file = frame("bytes", "", (), file, tenant=self.options["tenant"])
-            names.append(_Name(one.key, file))
-        return names
-
-    def _names_whole_files(self) -> bool:
-        """Return True if SGLang names each image by its file alone."""
-        is_rust = self.options["server"] == "rust"
-        return is_rust or not sglang_prompts.has_media_options(self.request)
-
-    def _name_items(self, media: Sequence[Media]) -> list[_Name]:
-        """Return the key of each item, as the request carries it and as block keys use it."""
-        keys = [
-            self.engine.name_item(
-                one.key,
-                self.release,
-                options=self.request.options(source.modality),
-                orientation=one.exif_orientation,
-            )
-            for source, one in zip(self.sources, media, strict=True)
-        ]
-        return list(map(_Name, keys, self._block_keys(keys)))
-
-    def _block_keys(self, keys: list[Digest]) -> list[Digest]:
-        """Return the items' keys as the engine's block keys use them."""
-        if not keys or self.engine.name != "vllm":
-            return keys
-        if not (self.processor_options or self.media_options):
-            return keys
-        # vLLM hashes a uuid together with the options and its name of the model.
-        if self.options["model_id"] is None:
-            raise InputValueError(
-                "the request has processor options, which vLLM hashes together with its name of"
-                " the model: pass that name as model_id"
-            )
-        found = list(keys)
-        for modality in {source.modality for source in self.sources}:
-            places = [n for n, source in enumerate(self.sources) if source.modality == modality]
-            identifiers = vllm.identifiers(
-                modality,
-                [b""] * len(places),
-                model_id=self.options["model_id"],
-                uuids=[vllm.uuid(keys[place]) for place in places],
-                processor_kwargs=self.processor_options,
-                media_io_kwargs=self.media_options,
-                per_video_options=self.family.per_video_options,
-                version=self.release,
-                algorithm=self.options["mm_hasher_algorithm"],
-            )
-            for place, identifier in zip(places, identifiers, strict=True):
-                found[place] = Digest("blake3", bytes.fromhex(identifier))
-        return found
-
-    def _fill(self, items: Sequence[PlannedItem]) -> bool:
-        """Put the hashes into the request. Return True if the engine names blocks by them."""
-        request = self.request
-        if request.fields is None:
-            return False
-        if request.document.form == "generate" and not self.family.takes_hashes():
-            request.leave_hashes_out()
-            return False
-        for place, item in zip(request.places, items, strict=True):
-            request.fill(place, request.hash_of(place.source, item.fields))
-        return request.content_prefix is None and request.has_all_places

@@ -4,12 +4,19 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from mmhash.engines.options import SGLANG_OPTIONS
 from mmhash.engines.sglang.releases import reads_every_form
 from mmhash.errors import InputValueError
-from mmhash.prompts.templates import NOT_PASSED, OWN_ARGUMENTS, TemplateRenderError
+from mmhash.prompts.families.family import Family
+from mmhash.prompts.files import ModelFiles
+from mmhash.prompts.options import PlanOptions
+from mmhash.prompts.templates import (
+    NOT_PASSED,
+    OWN_ARGUMENTS,
+    ChatTemplate,
+    TemplateRenderError,
+)
 from mmhash.requests import EngineRequest, MediaPart, UnplannedError
 from mmhash.requests.members import (
     completion_prompts,
@@ -21,26 +28,16 @@ from mmhash.requests.members import (
     refuse,
 )
 
-if TYPE_CHECKING:
-    from mmhash.prompts.planner import Planner
-    from mmhash.prompts.templates import ChatTemplate
-
 # The roles of messages that are not the user's.
 _ROLES = frozenset(
     "system assistant tool function developer latest_reminder root".split()  # noqa: SIM905
 )
 _EFFORTS = frozenset("none minimal low medium high xhigh ultra max".split())  # noqa: SIM905
 
-_OPTIONS = frozenset(SGLANG_OPTIONS)
-_PART_OPTIONS = _OPTIONS | {"max_long_side_pixel"}
-
 # A template with one of these words belongs to a reasoning model.
 _REASONING_WORDS = re.compile("think|reason", re.IGNORECASE)
 
 _TYPES = frozenset("object array string number integer boolean null".split())  # noqa: SIM905
-
-# Members of a media object that are its content or identify it, and "detail", which has a default.
-_WITHOUT_OPTIONS = frozenset({"url", "content_hash", "detail"})
 
 # BASE:ADAPTER. A model's name has a colon only in an object store's URI.
 _ADAPTER = re.compile(r":(?!//)")
@@ -49,28 +46,30 @@ _ADAPTER = re.compile(r":(?!//)")
 _MEMBERS = ("tool_call_id", "name", "phase", "reasoning_content", "tool_calls", "prefix")
 
 
-def prompts(planner: "Planner") -> list[list[int]]:
+def prompts(family: Family, request: EngineRequest, options: PlanOptions) -> list[list[int]]:
     """Return the ids of each prompt before expansion."""
-    request, body, form = planner.request, planner.request.members, planner.request.document.form
+    body, form = request.members, request.document.form
     # Each server draws an adapter's id at random, and names pages by it. A session adds its own
     # tokens. SGLang ignores mm_processor_kwargs for the families that mmhash plans.
     for name in ("lora_path", "session_params", "mm_processor_kwargs"):
         refuse(body, name)
-    encode = partial(planner.encode, add_special_tokens=True)
+    encode = partial(family.files.encoder.encode, tenant=options["tenant"])
+    encode_prompt = partial(encode, add_special_tokens=True)
     if form == "completions":
         refuse(body, "suffix")
         _refuse_adapter(body)
-        return completion_prompts(body, encode)
+        return completion_prompts(body, encode_prompt)
     if form == "generate":
         ids, text = body.get("input_ids"), body.get("text")
         if ids is None and isinstance(text, str):
-            return [encode(text)]
+            return [encode_prompt(text)]
         if text is not None and request.places:  # most processors read the ids, some the text
             raise UnplannedError(
                 "no plan for media together with both text and input_ids: send one of the two"
             )
         return [expect_ids("input_ids", ids)]
-    return [_chat_ids(planner)]
+    pieces = _chat_texts(family.files, request, options)
+    return [[one for piece in pieces for one in encode(piece)]]
 
 
 def _refuse_adapter(body: Mapping[str, Any]) -> None:
@@ -78,12 +77,12 @@ def _refuse_adapter(body: Mapping[str, Any]) -> None:
         raise UnplannedError("no plan for a request with an adapter")
 
 
-def _chat_ids(planner: "Planner") -> list[int]:
-    request, release = planner.request, planner.release
-    body, form = request.members, request.document.form
+def _chat_texts(files: ModelFiles, request: EngineRequest, options: PlanOptions) -> list[str]:
+    """Return the text of a chat, or two texts if SGLang encodes a begun message separately."""
+    body, form, release = request.members, request.document.form, request.release
     refuse(body, "input_ids")
     _refuse_adapter(body)
-    template = planner.template(with_tools=False)
+    template = files.template(options["chat_template"], with_tools=False)
     content_format = template.content_format("sglang", release)
     if request.places and content_format == "string":
         raise InputValueError("the chat template takes texts only, so SGLang drops media")
@@ -102,23 +101,19 @@ def _chat_ids(planner: "Planner") -> list[int]:
         if not read_switch(body, "continue_final_message", default=False):
             messages.append({"role": "user", "content": begun})  # SGLang always ends with the user
             begun = None
-    variables = planner.model.special_tokens | _template_variables(body)
+    variables = files.special_tokens | _template_variables(body)
     text = _render(template, messages, variables, _tools(body, release, form))
     if not begun:
-        return planner.encode(text, add_special_tokens=False)
+        return [text]
     # Without media, SGLang appends the ids of the begun message to the ids of the template's text.
     is_one_text = (
-        request.places or release == "0.5.20" or planner.encode("", add_special_tokens=True)
+        request.places or release == "0.5.20" or files.encoder.encode("", add_special_tokens=True)
     )
-    return [
-        one
-        for piece in ([text + begun] if is_one_text else [text, begun])
-        for one in planner.encode(piece, add_special_tokens=False)
-    ]
+    return [text + begun] if is_one_text else [text, begun]
 
 
 def _render(
-    template: "ChatTemplate",
+    template: ChatTemplate,
     messages: Sequence[Mapping[str, Any]],
     variables: Mapping[str, Any],
     tools: list[dict[str, Any]] | None,
@@ -130,29 +125,6 @@ def _render(
         if tools is None:
             raise
         return template.render(messages, **variables, tools=[tool["function"] for tool in tools])
-
-
-def has_media_options(request: EngineRequest) -> bool:
-    """Return True if media may have options.
-
-    The plugin also hashes these options, as it has parsed them, into the names of media. So a plan
-    for the plugin names no block from such media on.
-    """
-    if not _OPTIONS.isdisjoint(request.members):
-        return True
-    if request.document.form != "chat":
-        return False
-    return not all(map(_is_plain, request.parts))
-
-
-def _is_plain(part: dict[str, Any]) -> bool:
-    """Return True if neither a chat's content part nor its media has options."""
-    media = part.get("image_url", {})
-    if isinstance(media, str):  # in a Responses request
-        media = {"url": media, "detail": part.get("detail")}
-    detail = media.get("detail") or "auto"
-    has_option = not (media.keys() <= _WITHOUT_OPTIONS and _PART_OPTIONS.isdisjoint(part))
-    return not has_option and detail in ("auto", "default")
 
 
 def _begun_message(messages: Sequence[Mapping[str, Any]]) -> str | None:

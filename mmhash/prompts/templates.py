@@ -4,7 +4,7 @@ import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal, NoReturn
 
 from jinja2 import TemplateError, meta, nodes
@@ -15,12 +15,10 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from mmhash.engines.releases import is_since
 from mmhash.errors import InputValueError, LimitError
 from mmhash.prompts.content_format import iterates_content, iterates_member
-from mmhash.prompts.files import UnknownModelError
+from mmhash.prompts.limits import MAX_TEXT
+from mmhash.prompts.section import UnknownModelError
 
 ContentFormat = Literal["string", "openai"]
-
-MAX_TEXT = 4 << 20
-"""The longest prompt in characters: about a million tokens of English."""
 
 OWN_ARGUMENTS = frozenset({"chat_template", "messages", "tools"})
 """Variables that the engine sets. Neither a request nor a special token may use these names."""
@@ -208,6 +206,12 @@ class ChatTemplate:
         except _FAILURES as error:
             raise TemplateRenderError(f"the chat template failed: {_reason(error)}") from error
         return "".join(parts)
+
+
+@lru_cache(64)  # templates come from operators, who have few
+def compiled(source: str) -> ChatTemplate:
+    """Return the template with this source. Raise UnknownModelError if it is not a template."""
+    return ChatTemplate(source)
 
 
 def _mark_final(messages: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], str]:

@@ -13,8 +13,10 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
-from mmhash.errors import InputValueError
+from mmhash.errors import InputValueError, LimitError
 from mmhash.lru import LruCache
+from mmhash.prompts.limits import MAX_TEXT
+from mmhash.prompts.section import UnknownModelError
 from mmhash.prompts.words import Tenant, WordEncoder, bytes_of, find_words, has_known_expressions
 
 MAX_CACHE = 8 << 20
@@ -59,7 +61,9 @@ class TextEncoder:
     def encode(
         self, text: str, *, add_special_tokens: bool = False, tenant: Tenant = None
     ) -> list[int]:
-        """Return the ids of a text. Raise InputValueError if it has lone surrogates."""
+        """Return the ids of a tenant's text. Raise InputValueError if it has lone surrogates."""
+        if len(text) > MAX_TEXT:
+            raise LimitError(f"the text of a prompt must have at most {MAX_TEXT} characters")
         if not self._cuts or (add_special_tokens and self._adds_tokens):
             return self._encode(text, add_special_tokens=add_special_tokens)
         ids: list[int] = []
@@ -69,6 +73,13 @@ class TextEncoder:
             else:
                 ids += self._encode_piece(piece, tenant)
         return ids
+
+    def token_id(self, text: str) -> int:
+        """Return the id of a token. Raise UnknownModelError if the tokenizer has no such token."""
+        found: int | None = self._tokenizer.token_to_id(text)
+        if found is None:
+            raise UnknownModelError(f"the tokenizer has no token {text[:60]!r}")
+        return found
 
     def token_text(self, token_id: int) -> str | None:
         """Return a token's text as the tokenizer spells it, or None if the token is unknown."""

@@ -4,13 +4,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mmhash.engines.vllm.releases import strips_billing
 from mmhash.errors import InputValueError
-from mmhash.prompts.families.family import Modality, Placeholder
-from mmhash.prompts.templates import NOT_PASSED, OWN_ARGUMENTS
-from mmhash.requests import MediaPart, UnplannedError
+from mmhash.prompts.families.family import Family, Placeholder
+from mmhash.prompts.options import PlanOptions
+from mmhash.prompts.templates import NOT_PASSED, OWN_ARGUMENTS, ChatTemplate
+from mmhash.requests import EngineRequest, MediaPart, Modality, UnplannedError
 from mmhash.requests.items import arguments_of
 from mmhash.requests.members import (
     completion_prompts,
@@ -20,10 +21,6 @@ from mmhash.requests.members import (
     refuse,
 )
 from mmhash.requests.vllm_messages import BILLING_HEADER
-
-if TYPE_CHECKING:
-    from mmhash.prompts.planner import Planner
-    from mmhash.prompts.templates import ChatTemplate
 
 _TEXT_TYPES = {
     "text": "text",
@@ -57,11 +54,12 @@ _TOOL = ("function", "type")
 _FUNCTION = ("name", "description", "parameters", "strict")
 
 
-def prompts(planner: "Planner") -> list[list[int]]:
+def prompts(family: Family, request: EngineRequest, options: PlanOptions) -> list[list[int]]:
     """Return the ids of each prompt before expansion."""
-    request, body = planner.request, planner.request.members
+    files, body = family.files, request.members
+    encode = partial(files.encoder.encode, tenant=options["tenant"])
     if request.document.form == "completions":
-        return _completion_ids(planner, body)
+        return _completion_ids(body, encode)
     if body.get("chat_template") is not None:
         raise UnplannedError(
             "no plan for a request with its own chat template: start the engine with it instead"
@@ -71,28 +69,27 @@ def prompts(planner: "Planner") -> list[list[int]]:
     if isinstance(transfer, dict):
         refuse(transfer, "prompt_token_ids")  # these ids replace the messages
     tools = _tools(body)
-    template = planner.template(with_tools=tools is not None)
+    template = files.template(options["chat_template"], with_tools=tools is not None)
     messages = request.messages()
     if request.document.form == "messages":
         body = _as_chat(body, template)
-        templates = (planner.template(with_tools=with_tools) for with_tools in (False, True))
-        if any(one.refuses_inline_system for one in templates):
+        both = (files.template(options["chat_template"], with_tools=one) for one in (False, True))
+        if any(one.refuses_inline_system for one in both):
             messages = _with_system_first(messages)
     text = template.render(
-        _conversation(planner, messages, template),
-        **planner.model.special_tokens | _template_variables(body, template),
+        _conversation(family, request, messages, template),
+        **files.special_tokens | _template_variables(body, template),
         tools=tools,
     )
     add_special_tokens = read_switch(body, "add_special_tokens", default=False)
-    return [planner.encode(text, add_special_tokens=add_special_tokens)]
+    return [encode(text, add_special_tokens=add_special_tokens)]
 
 
-def _completion_ids(planner: "Planner", body: Mapping[str, Any]) -> list[list[int]]:
+def _completion_ids(body: Mapping[str, Any], encode: Callable[..., list[int]]) -> list[list[int]]:
     for name in ("truncate_prompt_tokens", "suffix", "prompt_embeds"):
         refuse(body, name)
     add_special_tokens = read_switch(body, "add_special_tokens", default=True)
-    encode = partial(planner.encode, add_special_tokens=add_special_tokens)
-    return completion_prompts(body, encode)
+    return completion_prompts(body, partial(encode, add_special_tokens=add_special_tokens))
 
 
 def _ordered(value: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -101,16 +98,19 @@ def _ordered(value: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 
 def _conversation(
-    planner: "Planner", messages: Sequence[Mapping[str, Any]], template: "ChatTemplate"
+    family: Family,
+    request: EngineRequest,
+    messages: Sequence[Mapping[str, Any]],
+    template: ChatTemplate,
 ) -> list[dict[str, Any]]:
     """Return the messages for the template, with placeholders if the template places none."""
-    if strips_billing(planner.release):
+    if strips_billing(request.release):
         messages = [_without_billing(message) for message in messages]
-    texts_only = template.content_format("vllm", planner.release) == "string"
-    flatten = _Flattening(planner.family.placeholders()).flatten if texts_only else None
+    texts_only = template.content_format("vllm", request.release) == "string"
+    flatten = _Flattening(family.placeholders()).flatten if texts_only else None
     made = [_message(message, flatten) for message in messages]
     # vLLM's validation, which Responses requests skip, reorders the members of messages.
-    is_ordered = planner.request.document.form != "responses"
+    is_ordered = request.document.form != "responses"
     for message in made:
         if message["role"] == "assistant":
             _parse_arguments(message, is_ordered=is_ordered)
@@ -121,14 +121,14 @@ def _conversation(
     return made
 
 
-def _as_chat(body: dict[str, Any], template: "ChatTemplate") -> dict[str, Any]:
+def _as_chat(body: dict[str, Any], template: ChatTemplate) -> dict[str, Any]:
     """Return a Messages request's members, with a reasoning_effort for disabled thinking."""
     if body.get("thinking") != "disabled":
         return body
     return {**body, "reasoning_effort": _effort_of_no_thinking(template)}
 
 
-def _effort_of_no_thinking(template: "ChatTemplate") -> str:
+def _effort_of_no_thinking(template: ChatTemplate) -> str:
     """Return "none" unless the template fails with it, or shows it as another effort."""
 
     def shown(effort: str) -> str:
@@ -153,7 +153,7 @@ def _with_system_first(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any
     return [{"role": "system", "content": text}, *others] if text else others
 
 
-def _template_variables(body: Mapping[str, Any], template: "ChatTemplate") -> dict[str, Any]:
+def _template_variables(body: Mapping[str, Any], template: ChatTemplate) -> dict[str, Any]:
     """Return the template's other variables, and the arguments for rendering."""
     given = read_template_kwargs(body, OWN_ARGUMENTS | {"tokenize"})
     effort = body.get("reasoning_effort")

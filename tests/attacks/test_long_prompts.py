@@ -14,8 +14,7 @@ import pytest
 
 import mmhash
 from mmhash.cpu import cpu_count
-from mmhash.prompts.families.family import MAX_TOKENS
-from mmhash.prompts.templates import MAX_TEXT
+from mmhash.prompts.limits import MAX_TEXT, MAX_TOKENS
 from tests.support import prompt_models
 from tests.support.decoders import wait_for_ready
 from tests.support.responses import refusal_of

@@ -44,8 +44,7 @@ def compare(name: str, folder: Path, sizes: int, pixels: int) -> bool:
     begin = time.perf_counter()
     oracle = answers(name, folder, sizes, pixels)
     head = next(oracle)
-    files = read_directory(folder).files
-    family = registry.find(files)
+    family = registry.find(read_directory(folder))
     compared = equal = prompts = refused = 0
     for answer in oracle:
         found = difference(family, MODELS[name].modality, answer)

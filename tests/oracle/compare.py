@@ -5,7 +5,9 @@ from typing import Any
 
 from mmhash.errors import InputError
 from mmhash.prompts.expansion import expand
-from mmhash.prompts.families.family import Family, MediaSize, Modality
+from mmhash.prompts.families.family import Family
+from mmhash.prompts.items import MediaSize
+from mmhash.requests import Modality
 from tests.oracle.tokenizer import SEPARATOR
 
 
@@ -24,7 +26,7 @@ def plan(
     placeholder = family.placeholders()[modality]
     text = placeholder.text or placeholder.target
     texts = [text.replace("{i}", str(i + 1)) for i in range(len(answer["items"]))]
-    prompt = family.files.encode(SEPARATOR.join(["", *texts, ""]))
+    prompt = family.files.encoder.encode(SEPARATOR.join(["", *texts, ""]))
     items = [(modality, media_size(item)) for item in answer["items"]]
     expanded = expand(family, prompt, items, answer["options"])
     return expanded.token_ids, [[item.start, item.end] for item in expanded.items]

@@ -21,9 +21,9 @@ from mmhash.prompts.expansion import expand
 from mmhash.prompts.families import registry
 from mmhash.prompts.families.family import Family
 from mmhash.prompts.families.processed import Processed
-from mmhash.prompts.files import UnknownModelError
 from mmhash.prompts.loading import read_directory
 from mmhash.prompts.processor.client import ModelProcessor
+from mmhash.prompts.section import UnknownModelError
 from tests.live.environments import Environment
 from tests.oracle.compare import media_size
 
@@ -52,13 +52,11 @@ def _family(folder: Path) -> Family:
     """Return the family that plans use, or that of a model marked as unchecked."""
     # A busy machine is no reason to count an item as refused.
     processor = ModelProcessor(folder, question_s=120.0)
-    files = replace(
-        read_directory(folder).files, engine="vllm", release=RELEASE, model_processor=processor
-    )
+    files = replace(read_directory(folder), model_processor=processor)
     try:
-        return registry.find(files)
+        return registry.find(files, "vllm", RELEASE)
     except UnknownModelError:
-        return Processed(replace(files, unchecked=True))
+        return Processed(replace(files, unchecked=True), "vllm", RELEASE)
 
 
 def compare(family: Family, answer: dict[str, Any]) -> str:

@@ -20,7 +20,7 @@ def test_equal(path: Path, tmp_path: Path) -> None:
     for name, content in vectors["files"].items():
         (tmp_path / name).write_text(json.dumps(content))
     tokenizer.write(tmp_path, tuple(vectors["special"]))
-    family = registry.find(read_directory(tmp_path).files)
+    family = registry.find(read_directory(tmp_path))
     planned = [answer for answer in vectors["answers"] if "ids" in answer]
     assert planned
     for answer in vectors["answers"]:

@@ -8,8 +8,8 @@ model only if the operator marks it as unchecked.
 from collections.abc import Mapping
 
 from mmhash.engines.releases import is_since
-from mmhash.prompts.files import Section, UnknownModelError
-from mmhash.prompts.processor.messages import Modality
+from mmhash.prompts.section import Section, UnknownModelError
+from mmhash.requests import Modality
 
 _Texts = Mapping[Modality, str]
 

@@ -5,16 +5,12 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from mmhash.errors import InputValueError
-from mmhash.prompts.families.family import (
-    Expansion,
-    Family,
-    MediaSize,
-    Modality,
-    Placeholder,
-    check_count,
-)
+from mmhash.prompts.families.family import Family, Placeholder
 from mmhash.prompts.families.processor_options import read_options
-from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
+from mmhash.prompts.files import ModelFiles
+from mmhash.prompts.items import Expansion, MediaSize, check_count
+from mmhash.prompts.section import Section, UnknownModelError
+from mmhash.requests import Modality
 
 MAX_TILES = 64
 
@@ -27,9 +23,9 @@ class InternVLChat(Family):
 
     model_types: ClassVar[frozenset[str]] = frozenset({"internvl_chat"})
 
-    def __init__(self, files: ModelFiles) -> None:
-        super().__init__(files)
-        if files.engine == "sglang":  # SGLang reads none of these settings
+    def __init__(self, files: ModelFiles, engine: str = "", release: str = "") -> None:
+        super().__init__(files, engine, release)
+        if engine == "sglang":  # SGLang reads none of these settings
             raise UnknownModelError("SGLang tiles images of internvl_chat by rules of its own")
         vision = files.config.section("vision_config")
         self.image_size = _read_count(vision, "image_size", _MAX_SIDE)
@@ -44,7 +40,8 @@ class InternVLChat(Family):
         self.max_tiles = _read_count(files.config, "max_dynamic_patch", MAX_TILES)
         self.is_dynamic = files.config.get("dynamic_image_size", bool)
         self.has_thumbnail = files.config.get("use_thumbnail", bool)
-        self.start, self.token, self.end = map(files.token_id, ("<img>", "<IMG_CONTEXT>", "</img>"))
+        token_id = files.encoder.token_id
+        self.start, self.token, self.end = map(token_id, ("<img>", "<IMG_CONTEXT>", "</img>"))
 
     def placeholders(self) -> Mapping[Modality, Placeholder]:
         """Return the placeholder of an image."""

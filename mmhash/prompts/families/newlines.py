@@ -3,10 +3,14 @@
 from bisect import bisect_right
 from contextlib import suppress
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from mmhash.errors import InputValueError
-from mmhash.prompts.families.family import PlacedItem
-from mmhash.prompts.files import ModelFiles, UnknownModelError
+from mmhash.prompts.items import PlacedItem
+from mmhash.prompts.section import UnknownModelError
+
+if TYPE_CHECKING:
+    from mmhash.prompts.text_encoder import TextEncoder  # imports tokenizers
 
 MAX_NEWLINES = 64
 """The longest newline token to look for. Gemma 3's longest has 31 newlines."""
@@ -15,20 +19,20 @@ MAX_NEWLINES = 64
 class Newlines:
     """The newline tokens of a tokenizer."""
 
-    def __init__(self, files: ModelFiles) -> None:
-        self._files = files
+    def __init__(self, encoder: "TextEncoder", engine: str) -> None:
+        self._encoder, self._engine = encoder, engine
         # The token of n newlines at index n, or -1 if there is no such token.
-        self.tokens = [-1, *(files.token_id("\n" * count) for count in range(1, 5))]
+        self.tokens = [-1, *(encoder.token_id("\n" * count) for count in range(1, 5))]
         with suppress(UnknownModelError):  # the tokenizer has no longer newline token
             for count in range(5, MAX_NEWLINES + 1):
-                self.tokens.append(files.token_id("\n" * count))
+                self.tokens.append(encoder.token_id("\n" * count))
 
     def merge(
         self, token_ids: list[int], items: list[PlacedItem]
     ) -> tuple[list[int], list[PlacedItem]]:
         """Return the prompt with the newlines around items merged into adjacent newlines."""
         places = [place for item in items for place in (item.start, item.end - 1)]
-        if self._files.engine == "vllm":
+        if self._engine == "vllm":
             token_ids, places = self.merge_pairs(token_ids, places)
             if any(token_ids[last] == self.tokens[3] for last in places[1::2]):
                 raise InputValueError(
@@ -65,7 +69,7 @@ class Newlines:
             run = joined = list(group)
             if is_newline and len(run) > 1:
                 total = sum(map(self.tokens.index, run))
-                joined = self._files.encode("\n" * total)
+                joined = self._encoder.encode("\n" * total)
             moved += range(len(merged), len(merged) + min(len(run), len(joined)))
             moved += [len(merged) + len(joined) - 1] * (len(run) - len(joined))
             merged += joined

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from mmhash.errors import InputValueError
-from mmhash.prompts.families.family import check_count
-from mmhash.prompts.files import Section, UnknownModelError
+from mmhash.prompts.items import check_count
+from mmhash.prompts.section import Section, UnknownModelError
 
 # The largest ratio of an image's longer side to the shorter that processors accept.
 MAX_RATIO = 200

@@ -7,39 +7,35 @@ from typing import Any
 from mmhash.engines.vllm.media import SCOPES
 from mmhash.errors import InputValueError
 from mmhash.prompts.families import checked
-from mmhash.prompts.families.family import (
-    Expansion,
-    Family,
-    MediaSize,
-    Modality,
-    PlacedItem,
-    Placeholder,
-)
+from mmhash.prompts.families.family import Family, Placeholder
 from mmhash.prompts.families.newlines import Newlines
 from mmhash.prompts.families.processor_options import read_options
-from mmhash.prompts.files import ModelFiles, UnknownModelError
+from mmhash.prompts.files import ModelFiles
+from mmhash.prompts.items import Expansion, MediaSize, PlacedItem
 from mmhash.prompts.processor.messages import Question
+from mmhash.prompts.section import UnknownModelError
+from mmhash.requests import Modality
 
 
 class Processed(Family):
     """A model whose processor we ask once for each size."""
 
-    def __init__(self, files: ModelFiles) -> None:
-        super().__init__(files)
+    def __init__(self, files: ModelFiles, engine: str = "", release: str = "") -> None:
+        super().__init__(files, engine, release)
         kind = checked.kind_of(files.config)
-        if files.model_processor is None or find_spec("transformers") is None:
+        if find_spec("transformers") is None:
             raise UnknownModelError(
                 f"model_type {kind!r} of config.json has no built-in family: install"
                 " mmhash-keys[processors] to ask the model's own processor"
             )
-        self._texts = None if files.unchecked else checked.texts(kind, files.engine, files.release)
+        self._texts = None if files.unchecked else checked.texts(kind, engine, release)
         self._targets = files.model_processor.facts().targets
         self._processor = files.model_processor
         self._kind = "" if files.unchecked else kind
         self._step = 1
         if self._kind in checked.PADDED_CLIPS:
             self._step = files.audio_processor.get("hop_length", int, 160)
-        self._newlines = Newlines(files) if self._kind in checked.MERGED else None
+        self._newlines = Newlines(files.encoder, engine) if self._kind in checked.MERGED else None
         self.numbers_items = kind in checked.NUMBERED
 
     def placeholders(self) -> Mapping[Modality, Placeholder]:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from mmhash.errors import InputValueError
-from mmhash.prompts.files import Section
+from mmhash.prompts.section import Section
 
 _NAME = "mm_processor_kwargs"
 

@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from mmhash.prompts.families.family import Expansion, Family, MediaSize, Modality, Placeholder
+from mmhash.prompts.families.family import Family, Placeholder
 from mmhash.prompts.families.patches import Patches, PixelRange, read_pixels
 from mmhash.prompts.families.processor_options import read_options
-from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
+from mmhash.prompts.files import ModelFiles
+from mmhash.prompts.items import Expansion, MediaSize
+from mmhash.prompts.section import Section, UnknownModelError
+from mmhash.requests import Modality
 
 PIXEL_OPTIONS = ("min_pixels", "max_pixels", "size")
 
@@ -19,11 +22,11 @@ class Qwen2VL(Family):
 
     model_types: ClassVar[frozenset[str]] = frozenset({"qwen2_vl", "qwen2_5_vl"})
 
-    def __init__(self, files: ModelFiles) -> None:
-        super().__init__(files)
+    def __init__(self, files: ModelFiles, engine: str = "", release: str = "") -> None:
+        super().__init__(files, engine, release)
         self.image = read_image_patches(files.image_processor)
-        self.image_token = files.token_id("<|image_pad|>")
-        self.video_token = files.token_id("<|video_pad|>")
+        self.image_token = files.encoder.token_id("<|image_pad|>")
+        self.video_token = files.encoder.token_id("<|video_pad|>")
         # Older models have one file for images and videos.
         settings = files.video_processor if files.video_processor.values else files.image_processor
         self._read_video(settings)
@@ -49,7 +52,7 @@ class Qwen2VL(Family):
 
         SGLang resizes frames first, to an unknown size.
         """
-        return self.files.engine != "sglang"
+        return self.engine != "sglang"
 
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
         """Return a token for each square of patches."""
@@ -57,7 +60,7 @@ class Qwen2VL(Family):
             return self._expand_image(size, options)
         if modality == "video" and self.takes_video():
             return self._expand_video(size, options)
-        engine = f"{self.files.engine} {self.files.release}".strip() or "transformers"
+        engine = f"{self.engine} {self.release}".strip() or "transformers"
         raise UnknownModelError(f"mmhash cannot plan {modality} items of this model for {engine}")
 
     def _expand_image(self, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
@@ -67,7 +70,8 @@ class Qwen2VL(Family):
         height, width = self.image.resize_image(size.height, size.width, pixels)
         # The processor repeats an image as the frames of a patch.
         grid = self.image.grid(height, width)
-        return Expansion([self.image_token] * self.image.tokens(grid), grid=grid)
+        count = self.image.tokens(grid)
+        return Expansion([self.image_token] * count, [(0, count)], grid)
 
     def _expand_video(self, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
         chosen = read_options(options, "videos_kwargs", PIXEL_OPTIONS)
@@ -81,7 +85,7 @@ class Qwen2VL(Family):
         height, width = self.video.resize_image(size.height, size.width, PixelRange(least, most))
         grid = self.video.grid(height, width, size.frames)
         count = grid[0] * self.video.tokens(grid)
-        return Expansion([self.video_token] * count, grid=grid)
+        return Expansion([self.video_token] * count, [(0, count)], grid)
 
 
 def read_image_patches(settings: Section) -> Patches:

@@ -6,11 +6,12 @@ from typing import Any, ClassVar
 from mmhash.engines.releases import is_since
 from mmhash.engines.sglang.releases import RELEASES
 from mmhash.errors import InputValueError
-from mmhash.prompts.families.family import Expansion, MediaSize
 from mmhash.prompts.families.patches import Patches, PixelRange, read_pixels
 from mmhash.prompts.families.processor_options import read_options
 from mmhash.prompts.families.qwen2_vl import PIXEL_OPTIONS, Qwen2VL
-from mmhash.prompts.files import ModelFiles, Section, UnknownModelError
+from mmhash.prompts.files import ModelFiles
+from mmhash.prompts.items import Expansion, MediaSize
+from mmhash.prompts.section import Section, UnknownModelError
 
 
 class Qwen3VL(Qwen2VL):
@@ -19,10 +20,10 @@ class Qwen3VL(Qwen2VL):
     model_types: ClassVar[frozenset[str]] = frozenset({"qwen3_vl", "qwen3_vl_moe"})
     per_video_options = True
 
-    def __init__(self, files: ModelFiles) -> None:
-        super().__init__(files)
-        self.start = files.token_id("<|vision_start|>")
-        self.end = files.token_id("<|vision_end|>")
+    def __init__(self, files: ModelFiles, engine: str = "", release: str = "") -> None:
+        super().__init__(files, engine, release)
+        self.start = files.encoder.token_id("<|vision_start|>")
+        self.end = files.encoder.token_id("<|vision_end|>")
 
     def _read_video(self, settings: Section) -> None:
         kind = settings.get("video_processor_type", str, "")
@@ -42,7 +43,7 @@ class Qwen3VL(Qwen2VL):
         SGLang resizes frames before the processor. Whether vLLM before 0.30 also replaces the
         tokens around a video depends on the installed release of transformers.
         """
-        if self.files.engine == "vllm" and not is_since(self.files.release, "0.30"):
+        if self.engine == "vllm" and not is_since(self.release, "0.30"):
             return False
         return super().takes_video()
 
@@ -52,10 +53,10 @@ class Qwen3VL(Qwen2VL):
         Since 0.5.20, SGLang pads the prompt before it reads the hashes. The scheduler then finds no
         place for the image, and exits.
         """
-        return self.files.engine != "sglang" or not RELEASES.recipe(self.files.release).namespaces
+        return self.engine != "sglang" or not RELEASES.recipe(self.release).namespaces
 
     def _expand_video(self, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
-        known = PIXEL_OPTIONS if self.files.engine == "vllm" else ("size",)
+        known = PIXEL_OPTIONS if self.engine == "vllm" else ("size",)
         chosen = read_options(options, "videos_kwargs", known)
         least, most = read_pixels(chosen, self.video.pixels)
         if self.is_capped and size.frames > 0:
@@ -70,7 +71,7 @@ class Qwen3VL(Qwen2VL):
         ids: list[int] = []
         embeds = []
         for seconds in step_seconds(size, self.video.frames):
-            ids += [*self.files.encode(f"<{seconds:.1f} seconds>"), self.start]
+            ids += [*self.files.encoder.encode(f"<{seconds:.1f} seconds>"), self.start]
             embeds.append((len(ids), len(ids) + count))
             ids += [self.video_token] * count
             ids.append(self.end)

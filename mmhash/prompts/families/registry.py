@@ -10,9 +10,9 @@ from mmhash.prompts.files import ModelFiles
 FAMILIES: tuple[type[Family], ...] = (Qwen2VL, Qwen3VL, InternVLChat)
 
 
-def find(files: ModelFiles) -> Family:
+def find(files: ModelFiles, engine: str = "", release: str = "") -> Family:
     """Return a model's family with its settings, or a family that asks the model's processor."""
     for family in FAMILIES:
-        if files.config.values.get("model_type") in family.model_types:
-            return family(files)
-    return Processed(files)
+        if files.model_type in family.model_types:
+            return family(files, engine, release)
+    return Processed(files, engine, release)

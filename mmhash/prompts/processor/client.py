@@ -17,12 +17,12 @@ from typing import TypeVar
 import msgspec
 
 from mmhash.cpu import hash_raw
-from mmhash.errors import InputValueError, LimitError, MMHashError
+from mmhash.errors import InputValueError, MMHashError
 from mmhash.fields import field
 from mmhash.lru import LruCache
-from mmhash.prompts.families.family import MAX_TOKENS, Expansion
-from mmhash.prompts.files import UnknownModelError
+from mmhash.prompts.items import Expansion, check_count
 from mmhash.prompts.processor.messages import Answer, Facts, Question
+from mmhash.prompts.section import UnknownModelError
 
 T = TypeVar("T")
 
@@ -180,8 +180,7 @@ def _expansion(answer: Answer) -> Expansion:
     if min(chain.from_iterable(answer.runs), default=-1) < 0:
         raise ProcessorError("the model's processor answered without tokens")
     length = sum(count for _, count in answer.runs)
-    if length > MAX_TOKENS:
-        raise LimitError(f"an item has {length} tokens, and a prompt may have at most {MAX_TOKENS}")
+    check_count(length)
     borders = [0, *chain.from_iterable(answer.embeds), length]
     if borders != sorted(borders):
         raise ProcessorError("the model's processor answered with ranges outside of its tokens")
@@ -190,5 +189,5 @@ def _expansion(answer: Answer) -> Expansion:
 
 
 def _size_of(question: Question, expansion: Expansion) -> int:
-    ranges = len(expansion.embeds or ())
-    return 8 * (len(expansion.token_ids) + len(question.times)) + 128 * ranges + _ENTRY_BYTES
+    numbers = len(expansion.token_ids) + len(question.times)
+    return 8 * numbers + 128 * len(expansion.embeds) + _ENTRY_BYTES

@@ -20,7 +20,8 @@ from typing import Any, get_args
 import msgspec
 import numpy as np
 
-from mmhash.prompts.processor.messages import MAX_MESSAGE, Answer, Facts, Modality, Question
+from mmhash.prompts.processor.messages import MAX_MESSAGE, Answer, Facts, Question
+from mmhash.requests import Modality
 
 _MEMORY = 2 << 30
 """The address space for a question. Processors that need real pixels take up to half of it."""

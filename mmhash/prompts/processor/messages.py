@@ -1,10 +1,8 @@
 """The questions to a model's processor and its answers, as sent to and from the helper."""
 
-from typing import Literal
-
 import msgspec
 
-Modality = Literal["image", "video", "audio"]
+from mmhash.requests import Modality
 
 MAX_MESSAGE = 64 << 10
 

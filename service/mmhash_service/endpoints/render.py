@@ -183,7 +183,7 @@ async def _tokenize(call: _Call, document: Document) -> Any:
     tokens = plan.token_ids
     texts = None
     if document.members.get("return_token_strs"):
-        texts = [call.model.encoder.token_text(one) for one in tokens]
+        texts = [call.model.files.encoder.token_text(one) for one in tokens]
     return {
         "count": len(tokens),
         "max_model_len": call.max_model_len,

@@ -12,7 +12,7 @@ from mmhash.digest import Algorithm
 from mmhash.errors import InputError, LimitError
 from mmhash.prompts.headers import ImageHeader, read_size
 from mmhash.prompts.headers.wav import read_samples
-from mmhash.prompts.media import FileNaming
+from mmhash.prompts.names import FileNaming
 from mmhash.requests import MediaSource
 from mmhash_service.bodies.parsing import refusing_damage
 from mmhash_service.items.context import RequestContext

@@ -10,7 +10,7 @@ import msgspec
 from mmhash.errors import InputError, LimitError, MMHashError
 from mmhash.prompts import Media, MediaSize, Plan, PlannedItem
 from mmhash.prompts.options import PlanOptions, complete
-from mmhash.prompts.planner import Planner, open_planner
+from mmhash.prompts.planner import Planner
 from mmhash.prompts.processor.client import ModelProcessor, ProcessorError
 from mmhash.prompts.processor.messages import Question
 from mmhash.requests import (
@@ -123,7 +123,7 @@ class Planning(Generic[T]):
     ) -> None:
         self._context, self._model, self._document = context, model, document
         self._options, self._finish, self._fetches = options, finish, fetches
-        self._is_light = is_light and model.encoder.has_known_expressions
+        self._is_light = is_light and model.files.encoder.has_known_expressions
         self._known: defaultdict[Needs, Resolved] = defaultdict(dict) if media is None else media
 
     async def run(self) -> T:
@@ -151,8 +151,8 @@ class Planning(Generic[T]):
         (requested,) = self._context.engines
         require(requested.engine, "annotate")
         try:
-            self._planner = open_planner(
-                self._model, requested.engine, requested.version, self._document, self._options
+            self._planner = self._model.open_planner(
+                requested.engine, requested.version, self._document, self._options
             )
         except RequestError as error:
             raise unreadable(error) from error
@@ -200,7 +200,7 @@ class Planning(Generic[T]):
 
     def _questions(self, measured: Mapping[MediaSource, Media]) -> list[Question]:
         """Return the questions that the model's processor must answer first."""
-        if self._model.files.model_processor is None or not measured:
+        if not measured:
             return []
         try:
             return self._planner.questions(measured)
@@ -211,7 +211,7 @@ class Planning(Generic[T]):
         """Ask the model's processor about sizes whose answers are not in the memo."""
         processor = self._model.files.model_processor
         questions = self._questions(measured)
-        if processor is not None and questions:
+        if questions:
             await run_few([partial(_ask, self._context, processor, one) for one in questions])
 
     def _plan(self, measured: Mapping[MediaSource, Media]) -> T:

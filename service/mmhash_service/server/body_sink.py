@@ -12,13 +12,9 @@ gains throughput only if cores are idle. More processes use those cores too.
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from uvicorn.protocols.http.flow_control import FlowControl
-
-if TYPE_CHECKING:
-    from mmhash_service.server.protocol import BoundedProtocol
 
 Consume = Callable[[bytes | memoryview], object]
 """Processes the next piece, whose memory is reused afterwards."""
@@ -109,12 +105,14 @@ class BodyReceiver(asyncio.BufferedProtocol):
 
     def __init__(
         self,
-        connection: "BoundedProtocol",
+        connection: asyncio.Protocol,
+        take: Callable[[memoryview], None],
         limit: Callable[[], int],
         flow: FlowControl,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._connection = connection
+        self._take = take
         self._limit = limit
         self._flow = flow
         self._loop = loop
@@ -132,7 +130,7 @@ class BodyReceiver(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Process a read, and wait for the next turn."""
-        self._connection.body_bytes_received(self._turns.buffer[:nbytes])
+        self._take(self._turns.buffer[:nbytes])
         if not self._has_ended:
             self._flow.pause_reading()
             self._turns.wait(self, self._loop)

@@ -276,7 +276,9 @@ class BoundedProtocol(HttpToolsProtocol):
         if not cycle.more_body:
             return
         sink = self._sink = BodySink(consume, count, self.loop)
-        self._receiver = BodyReceiver(self, self._readable, self.flow, self.loop)
+        self._receiver = BodyReceiver(
+            self, self.body_bytes_received, self._readable, self.flow, self.loop
+        )
         self.transport.set_protocol(self._receiver)
         self.flow.resume_reading()
         await sink.done

@@ -160,16 +160,16 @@ def test_the_plugin_is_for_releases_that_it_was_tried_in(model: Model) -> None:
 def test_ids_come_before_the_text(model: Model) -> None:
     ids = [3, 1, 2]
     assert model.plan({"text": "hi", "input_ids": ids}, ENGINE).token_ids == ids
-    assert model.plan({"text": "hi", "input_ids": None}, ENGINE).token_ids == model.encode(
-        "hi", add_special_tokens=True
-    )
+    assert model.plan(
+        {"text": "hi", "input_ids": None}, ENGINE
+    ).token_ids == model.files.encoder.encode("hi", add_special_tokens=True)
     with pytest.raises(InputValueError, match="both text and input_ids"):
         model.plan(native(png(), input_ids=ids), ENGINE)
 
 
 def test_a_last_message_of_parts_stays_the_assistant_s(model: Model) -> None:
     parts = {"role": "assistant", "content": [{"type": "text", "text": "I was"}]}
-    assert ids_of(model, USER, parts, template=PARTS) == model.encode(
+    assert ids_of(model, USER, parts, template=PARTS) == model.files.encoder.encode(
         "<user>hi<assistant>I was", add_special_tokens=False
     )
 
@@ -179,11 +179,11 @@ def test_a_tool_s_image_stays_where_it_is(model: Model) -> None:
     with_image = {"role": "tool", "tool_call_id": "c", "content": [text, image_part(png()), text]}
     plan = model.plan({"messages": [USER, with_image]}, ENGINE, chat_template=PARTS)
     (item,) = plan.items
-    assert plan.token_ids[: item.start] == model.encode(
+    assert plan.token_ids[: item.start] == model.files.encoder.encode(
         "<user>hi<tool>seen", add_special_tokens=False
     )
     only_text = {"role": "tool", "tool_call_id": "c", "content": [text, text]}
-    assert ids_of(model, USER, only_text, template=PARTS) == model.encode(
+    assert ids_of(model, USER, only_text, template=PARTS) == model.files.encoder.encode(
         "<user>hi<tool>seen seen", add_special_tokens=False
     )
 
@@ -216,7 +216,7 @@ def test_a_message_has_only_the_members_that_the_engine_knows(model: Model) -> N
         "{% for m in messages %}{{ m | dictsort }}"
         "{% for call in m.tool_calls or [] %}{{ call | tojson }}{% endfor %}{% endfor %}"
     )
-    assert ids_of(model, *messages, template=template) == model.encode(
+    assert ids_of(model, *messages, template=template) == model.files.encoder.encode(
         "".join(
             str(sorted(one.items()))
             + "".join(json.dumps(call) for call in one.get("tool_calls", []))
@@ -301,7 +301,9 @@ def test_reasoning_turns_thinking_on_or_off(
     model: Model, members: dict[str, Any], values: str
 ) -> None:
     template = "{{ reasoning_effort }}|{{ thinking }}|{{ enable_thinking }}{{ max_length }}"
-    assert ids_with(model, template, members) == model.encode(values, add_special_tokens=False)
+    assert ids_with(model, template, members) == model.files.encoder.encode(
+        values, add_special_tokens=False
+    )
 
 
 @pytest.mark.parametrize(
@@ -347,7 +349,7 @@ def test_a_list_of_parts_is_the_last_member_of_a_message(model: Model) -> None:
     template = (
         "{% for m in messages %}{{ m | tojson }}{% for p in m.content %}{% endfor %}{% endfor %}"
     )
-    assert ids_of(model, message, template=template) == model.encode(
+    assert ids_of(model, message, template=template) == model.files.encoder.encode(
         '{"role": "assistant", "reasoning_content": "r",'
         ' "content": [{"type": "text", "text": "a"}]}',
         add_special_tokens=False,
@@ -362,7 +364,7 @@ def test_numbers_of_arguments_that_64_bits_do_not_hold_are_floats(model: Model) 
         "{% for m in messages %}{% for call in m.tool_calls or [] %}"
         "{{ call.function.arguments | tojson }}{% endfor %}{% endfor %}"
     )
-    assert ids_of(model, assistant, USER, template=template) == model.encode(
+    assert ids_of(model, assistant, USER, template=template) == model.files.encoder.encode(
         '{"a": 18446744073709551615, "b": 1.8446744073709552e+19}', add_special_tokens=False
     )
 
@@ -397,7 +399,7 @@ def test_tools_have_the_members_of_the_release(
     shown = [{"type": "function", "function": function, "defer_loading": True}]
     request = {"messages": [USER], "tools": [TOOL]}
     plan = model.plan(request, f"sglang@{release}", chat_template="{{ tools | tojson }}")
-    assert plan.token_ids == model.encode(json.dumps(shown), add_special_tokens=False)
+    assert plan.token_ids == model.files.encoder.encode(json.dumps(shown), add_special_tokens=False)
 
 
 @pytest.mark.parametrize(
@@ -413,12 +415,12 @@ def test_the_choice_of_a_tool_says_which_are_shown(model: Model, choice: Any, na
     tools = [{"type": "function", "function": {"name": name}} for name in "fg"]
     template = "{% for tool in tools or [] %}{{ tool.function.name }}{% endfor %}."
     ids = ids_with(model, template, {"tools": tools, "tool_choice": choice})
-    assert ids == model.encode(f"{names}.", add_special_tokens=False)
+    assert ids == model.files.encoder.encode(f"{names}.", add_special_tokens=False)
 
 
 def test_a_template_that_fails_gets_tools_without_their_wrapper(model: Model) -> None:
     template = "{% if not tools[0].name %}{{ raise_exception('no') }}{% endif %}{{ tools[0].name }}"
-    assert ids_with(model, template, {"tools": [TOOL]}) == model.encode(
+    assert ids_with(model, template, {"tools": [TOOL]}) == model.files.encoder.encode(
         "f", add_special_tokens=False
     )
 
@@ -444,7 +446,7 @@ def test_a_final_message_is_continued(model: Model) -> None:
     template = "{% for m in messages %}<{{ m.content }}>{% endfor %}:"
     final = {"role": "assistant", "content": "begun"}
     members = {"messages": [USER, final], "continue_final_message": True}
-    assert ids_with(model, template, members) == model.encode(
+    assert ids_with(model, template, members) == model.files.encoder.encode(
         "<hi>:begun", add_special_tokens=False
     )
 

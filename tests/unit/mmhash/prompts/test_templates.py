@@ -3,8 +3,9 @@
 import pytest
 
 from mmhash.errors import LimitError
-from mmhash.prompts.files import UnknownModelError
-from mmhash.prompts.templates import MAX_TEXT, ChatTemplate, TemplateRenderError
+from mmhash.prompts.limits import MAX_TEXT
+from mmhash.prompts.section import UnknownModelError
+from mmhash.prompts.templates import ChatTemplate, TemplateRenderError
 
 USER = [{"role": "user", "content": "hi"}]
 

@@ -49,7 +49,7 @@ def test_few_cases_are_refused() -> None:
 def _check_text(model: Model, request: dict[str, Any], template: str, text: str) -> None:
     """Check the text of a prompt with what a real vLLM 0.32 made of the same request."""
     plan = model.plan({"messages": [_USER]} | request, _ENGINE, chat_template=template)
-    assert plan.token_ids == model.encode(text, add_special_tokens=False)
+    assert plan.token_ids == model.files.encoder.encode(text, add_special_tokens=False)
 
 
 def test_tool_calls_have_the_engine_s_order_of_members(model: Model) -> None:
@@ -82,7 +82,7 @@ def test_claude_code_s_line_is_removed_from_0_32_on(
     template = "{% for m in messages %}{{ m.content }}{% endfor %}"
     plan = model.plan({"messages": messages}, f"vllm@{release}", chat_template=template)
     system = "hi" if is_removed else f"{line}\nhi"
-    assert plan.token_ids == model.encode(f"{system}{line}", add_special_tokens=False)
+    assert plan.token_ids == model.files.encoder.encode(f"{system}{line}", add_special_tokens=False)
 
 
 def test_a_tool_call_id_that_is_null_has_no_plan(model: Model) -> None:

@@ -31,7 +31,7 @@ def check(model: Model, request: dict[str, Any], *shown: dict[str, Any], templat
     """Check the messages that a template gets."""
     plan = model.plan({"model": "m", **request}, _ENGINE, path=_PATH, chat_template=template)
     text = "".join(str(sorted(message.items())) for message in shown)
-    assert plan.token_ids == model.encode(text, add_special_tokens=False)
+    assert plan.token_ids == model.files.encoder.encode(text, add_special_tokens=False)
 
 
 def test_a_template_that_drops_system_messages_gets_one(model: Model) -> None:

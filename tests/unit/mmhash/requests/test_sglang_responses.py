@@ -49,7 +49,7 @@ def test_system_messages_are_joined_as_the_release_does(
     )
     contents = contents or ["a\n\nDeveloper instructions:\nb", "hi"]
     text = "".join(f"{one}|" for one in contents)
-    assert plan.token_ids == model.encode(text, add_special_tokens=False)
+    assert plan.token_ids == model.files.encoder.encode(text, add_special_tokens=False)
 
 
 def test_items_of_one_turn_are_one_message(model: Model) -> None:
@@ -70,7 +70,7 @@ def test_items_of_one_turn_are_one_message(model: Model) -> None:
         {"role": "user", "content": "hi"},
     ]
     text = "".join(str(sorted(turn.items())) for turn in turns)
-    assert plan.token_ids == model.encode(text, add_special_tokens=False)
+    assert plan.token_ids == model.files.encoder.encode(text, add_special_tokens=False)
 
 
 @pytest.mark.parametrize(

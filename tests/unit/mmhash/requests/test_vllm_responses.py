@@ -78,4 +78,4 @@ def test_items_of_one_turn_are_one_message(model: Model) -> None:
         ("tool_calls", [{"id": "c", "function": function, "type": "function"}]),
     ]
     text = f"{turn}{[('content', 'two'), ('role', 'assistant')]}"
-    assert plan.token_ids == model.encode(text, add_special_tokens=False)
+    assert plan.token_ids == model.files.encoder.encode(text, add_special_tokens=False)

@@ -44,7 +44,9 @@ class Body(asyncio.Protocol):
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
         flow, loop = FlowControl(transport), asyncio.get_running_loop()
-        self._receiver = BodyReceiver(self, lambda: self._left, flow, loop)
+        self._receiver = BodyReceiver(
+            self, self.body_bytes_received, lambda: self._left, flow, loop
+        )
         transport.set_protocol(self._receiver)
 
     def body_bytes_received(self, piece: memoryview) -> None:

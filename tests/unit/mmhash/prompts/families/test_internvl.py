@@ -7,9 +7,10 @@ import pytest
 
 from mmhash.errors import InputValueError
 from mmhash.prompts.families import registry
-from mmhash.prompts.families.family import Family, MediaSize
+from mmhash.prompts.families.family import Family
 from mmhash.prompts.families.internvl import list_grids
-from mmhash.prompts.files import UnknownModelError
+from mmhash.prompts.items import MediaSize
+from mmhash.prompts.section import UnknownModelError
 from tests.support.family_files import FIRST_SPECIAL, INTERNVL_CHAT, write_files
 
 
@@ -78,6 +79,6 @@ def test_grids_are_in_the_order_of_vllm_s_set() -> None:
 
 
 def test_sglang_tiles_by_other_rules(tmp_path: Path) -> None:
-    files = write_files(tmp_path, (), {"model_type": "internvl_chat"}, engine="sglang")
+    files = write_files(tmp_path, (), {"model_type": "internvl_chat"})
     with pytest.raises(UnknownModelError, match="SGLang"):
-        registry.find(files)
+        registry.find(files, "sglang")

@@ -2,7 +2,7 @@ import pytest
 
 from mmhash.errors import InputValueError, LimitError
 from mmhash.prompts.families.patches import Patches, PixelRange, read_pixels
-from mmhash.prompts.files import Section, UnknownModelError
+from mmhash.prompts.section import Section, UnknownModelError
 
 LIMITS = PixelRange(3136, 1_003_520)
 PATCHES = Patches(14, 2, 2, LIMITS)

@@ -7,7 +7,7 @@ import pytest
 from mmhash.errors import InputValueError
 from mmhash.prompts import MediaSize, Model, UnknownModelError
 from mmhash.prompts.families import checked
-from mmhash.prompts.files import Section
+from mmhash.prompts.section import Section
 from tests.support import processed_models
 
 

@@ -1,16 +1,17 @@
 import pytest
 
 from mmhash.errors import MMHashError
-from mmhash.prompts.families.family import MediaSize
 from mmhash.prompts.families.qwen2_vl import Qwen2VL
-from mmhash.prompts.files import UnknownModelError
-from tests.unit.mmhash.prompts.families.model_files import model_files
+from mmhash.prompts.items import MediaSize
+from mmhash.prompts.section import UnknownModelError
+from tests.support.family_files import QWEN_TOKENS, read_files
 
 IMAGE = {"image_processor_type": "Qwen2VLImageProcessor", "max_pixels": 1_003_520}
 
 
 def family(engine: str = "", **settings: object) -> Qwen2VL:
-    return Qwen2VL(model_files("qwen2_vl", engine, image_processor=IMAGE | settings))
+    files = read_files(QWEN_TOKENS, {}, preprocessor_config=IMAGE | settings)
+    return Qwen2VL(files, engine)
 
 
 def test_the_options_of_a_request_change_the_number() -> None:

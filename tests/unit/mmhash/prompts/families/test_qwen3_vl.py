@@ -1,23 +1,22 @@
 import pytest
 
 from mmhash.errors import InputValueError
-from mmhash.prompts.families.family import MediaSize
 from mmhash.prompts.families.qwen3_vl import Qwen3VL, frame_times, step_seconds
-from mmhash.prompts.files import UnknownModelError
-from tests.unit.mmhash.prompts.families.model_files import model_files
+from mmhash.prompts.items import MediaSize
+from mmhash.prompts.section import UnknownModelError
+from tests.support.family_files import QWEN_TOKENS, read_files
 
 VIDEO = {"video_processor_type": "Qwen3VLVideoProcessor", "patch_size": 16}
 
 
 def family(engine: str = "", release: str = "", **settings: object) -> Qwen3VL:
-    files = model_files(
-        "qwen3_vl",
-        engine,
-        release,
-        image_processor={"patch_size": 16},
-        video_processor=VIDEO | settings,
+    files = read_files(
+        QWEN_TOKENS,
+        {},
+        preprocessor_config={"patch_size": 16},
+        video_preprocessor_config=VIDEO | settings,
     )
-    return Qwen3VL(files)
+    return Qwen3VL(files, engine, release)
 
 
 def test_times_are_given_or_follow_from_the_rate() -> None:

@@ -118,9 +118,8 @@ def test_a_model_type_that_is_not_checked_has_no_plan(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_an_answer_is_the_expansion_of_the_item(paddle: Model) -> None:
     processor = paddle.files.model_processor
-    assert processor is not None
     expansion = processor.learn(question(640, 360), processor.ask(question(640, 360)))
-    token = paddle.files.token_id(IMAGE_TOKEN)
+    token = paddle.files.encoder.token_id(IMAGE_TOKEN)
     assert (expansion.token_ids, expansion.grid) == ([token] * (26 * 46 // 4), (1, 26, 46))
     assert expansion.embeds == [(0, 26 * 46 // 4)]
     assert processor.known(question(640, 360)) is expansion
@@ -131,7 +130,6 @@ def test_the_identity_depends_on_the_files(
     paddle: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     processor = paddle.files.model_processor
-    assert processor is not None
     facts = processor.facts()  # of one helper for all: it is the same in each
     monkeypatch.setattr(ModelProcessor, "facts", lambda _: facts)
     other = processed_models.write_paddleocr(tmp_path)
