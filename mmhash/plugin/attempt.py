@@ -22,7 +22,7 @@ class Attempt:
         """Return the step's result, or None if the step fails; log each kind of error once."""
         try:
             return step(*arguments)
-        except Exception as error:  # noqa: BLE001  (the engine goes on without the plugin)
+        except Exception as error:  # the engine goes on without the plugin
             if type(error) not in self._logged:
                 self._logged.add(type(error))
                 logger.exception(

@@ -12,13 +12,7 @@ from mmhash.prompts.limits import MAX_TOKENS
 from mmhash.prompts.processor.messages import Question
 from mmhash.requests import Modality
 
-
-class Expanded(NamedTuple):
-    """A prompt's ids, with its items and their grids in the order of the request."""
-
-    token_ids: list[int]
-    items: list[PlacedItem]
-    grids: list[tuple[int, ...] | None]
+Item = tuple[Modality, MediaSize]
 
 
 class _Match(NamedTuple):
@@ -27,66 +21,44 @@ class _Match(NamedTuple):
     item: int
 
 
-def expand(
-    family: Family,
-    token_ids: list[int],
-    items: Sequence[tuple[Modality, MediaSize]],
-    options: Mapping[str, Any],
-) -> Expanded:
-    """Return the prompt with its placeholders expanded. Raise if an item has no placeholder."""
-    _check_length(len(token_ids))
-    placed: list[PlacedItem] = []
-    expansions: list[Expansion] = []
-    if items:  # most prompts have none
-        expansions = _expand_items(family, items, options)
-        token_ids, placed = _replace(family, token_ids, items, expansions)
-    token_ids, placed = family.merge(token_ids, placed)
-    if family.engine == "sglang":
-        _check_embeds(token_ids, placed)
-    return Expanded(token_ids, placed, [expansion.grid for expansion in expansions])
-
-
-def _replace(
-    family: Family,
-    token_ids: list[int],
-    items: Sequence[tuple[Modality, MediaSize]],
-    expansions: Sequence[Expansion],
-) -> tuple[list[int], list[PlacedItem]]:
-    """Replace each placeholder. Return the items in the order of the request."""
-    made: list[int] = []
-    placed: dict[int, PlacedItem] = {}
-    position = 0
-    for match in _matches(family, token_ids, [modality for modality, _ in items]):
-        made += token_ids[position : match.start]
-        expansion = expansions[match.item]
-        start = len(made)
-        made += expansion.token_ids
-        placed[match.item] = _place(items[match.item][0], start, expansion)
-        position = match.end
-    made += token_ids[position:]
-    return made, [placed[index] for index in range(len(items))]
-
-
-def questions(
-    family: Family, items: Sequence[tuple[Modality, MediaSize]], options: Mapping[str, Any]
-) -> list[Question]:
+def questions(family: Family, items: Sequence[Item], options: Mapping[str, Any]) -> list[Question]:
     """Return the questions for the model's processor that must be answered before the expansion."""
-    if type(family).question is Family.question:  # the family asks nothing
-        return []
     asked = (
         family.question(modality, size, _options_of(modality, options))
-        for modality, size in dict.fromkeys(_numbered(family, items))
+        for modality, size in dict.fromkeys(_checked(family, items))
     )
     return list(dict.fromkeys(one for one in asked if one is not None))
 
 
-def _numbered(
-    family: Family, items: Sequence[tuple[Modality, MediaSize]]
-) -> Sequence[tuple[Modality, MediaSize]]:
-    """Give each item its place, if the family needs places.
+def expand(
+    family: Family, token_ids: list[int], items: Sequence[Item], options: Mapping[str, Any]
+) -> tuple[list[int], list[PlacedItem]]:
+    """Return the prompt with its placeholders expanded, and the items in the request's order.
 
-    Without places, items of the same size are equal, so each size is expanded once.
+    Raise if an item has no placeholder.
     """
+    _check_length(len(token_ids))
+    placed: list[PlacedItem] = []
+    if items:  # most prompts have none
+        modalities = [modality for modality, _ in items]
+        expansions = _expand_items(family, _checked(family, items), options)
+        matches = _matches(family, token_ids, modalities)
+        token_ids, placed = _replace(token_ids, matches, modalities, expansions)
+    token_ids, placed = family.merge(token_ids, placed)
+    if family.engine == "sglang":
+        _check_embeds(token_ids, placed)
+    return token_ids, placed
+
+
+def _checked(family: Family, items: Sequence[Item]) -> Sequence[Item]:
+    """Return the items, with their places if the family numbers items.
+
+    Without places, items of the same size are equal, so each size is expanded once. Raise if the
+    model takes no items of a modality.
+    """
+    for modality in {modality for modality, _ in items} - family.placeholders.keys():
+        engine = f"{family.engine} {family.release}".strip() or "transformers"
+        raise InputValueError(f"mmhash cannot plan {modality} items of this model for {engine}")
     if not family.numbers_items:
         return items
     places: Counter[Modality] = Counter()
@@ -98,12 +70,12 @@ def _numbered(
 
 
 def _expand_items(
-    family: Family, items: Sequence[tuple[Modality, MediaSize]], options: Mapping[str, Any]
+    family: Family, items: Sequence[Item], options: Mapping[str, Any]
 ) -> list[Expansion]:
-    known: dict[tuple[Modality, MediaSize], Expansion] = {}  # one entry for each size
+    known: dict[Item, Expansion] = {}
     expansions: list[Expansion] = []
     length = 0
-    for modality, size in _numbered(family, items):
+    for modality, size in items:
         expansion = known.get((modality, size))
         if expansion is None:
             expansion = family.expand(modality, size, _options_of(modality, options))
@@ -112,21 +84,6 @@ def _expand_items(
         length += len(expansion.token_ids)
         _check_length(length)
     return expansions
-
-
-def _check_length(length: int) -> None:
-    if length > MAX_TOKENS:
-        raise LimitError(f"the prompt has more than {MAX_TOKENS} tokens")
-
-
-def _check_embeds(token_ids: list[int], items: Sequence[PlacedItem]) -> None:
-    """Refuse a text that contains an item's token: SGLang would put embeddings in its place."""
-    ranges = [one for item in items for one in item.embeds]
-    tokens = {token_ids[start] for start, _ in ranges}
-    if sum(map(token_ids.count, tokens)) > sum(end - start for start, end in ranges):
-        raise InputValueError(
-            "the text contains a token that the engine would read as part of an image"
-        )
 
 
 def _options_of(modality: Modality, options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -138,21 +95,13 @@ def _options_of(modality: Modality, options: Mapping[str, Any]) -> Mapping[str, 
     return {**others, SCOPES[modality]: own} if own else others
 
 
-def _place(modality: Modality, start: int, expansion: Expansion) -> PlacedItem:
-    end = start + len(expansion.token_ids)
-    embeds = [(start + first, start + last) for first, last in expansion.embeds]
-    return PlacedItem(modality, start, end, embeds)
-
-
 def _matches(family: Family, token_ids: list[int], modalities: Sequence[Modality]) -> list[_Match]:
     """Match each placeholder of the prompt with its item, in the order of the prompt."""
-    placeholders = family.placeholders()
+    placeholders = family.placeholders
     found: list[_Match] = []
     after: dict[Modality, int] = dict.fromkeys(modalities, 0)
     numbers: dict[Modality, int] = dict.fromkeys(modalities, 0)
     for index, modality in enumerate(modalities):
-        if modality not in placeholders:
-            raise InputValueError(f"no plan for {modality} with this model")
         numbers[modality] += 1
         text = placeholders[modality].target.replace("{i}", str(numbers[modality]))
         target = family.files.encoder.encode(text)
@@ -178,3 +127,42 @@ def _find(token_ids: list[int], target: list[int], start: int) -> int | None:
             return start
         start += 1
     return None
+
+
+def _replace(
+    token_ids: list[int],
+    matches: Sequence[_Match],
+    modalities: Sequence[Modality],
+    expansions: Sequence[Expansion],
+) -> tuple[list[int], list[PlacedItem]]:
+    """Replace each placeholder. Return the items in the order of the request."""
+    made: list[int] = []
+    placed: dict[int, PlacedItem] = {}
+    position = 0
+    for match in matches:
+        made += token_ids[position : match.start]
+        expansion = expansions[match.item]
+        start = len(made)
+        made += expansion.token_ids
+        embeds = [(start + first, start + last) for first, last in expansion.embeds]
+        placed[match.item] = PlacedItem(
+            modalities[match.item], start, len(made), embeds, expansion.grid
+        )
+        position = match.end
+    made += token_ids[position:]
+    return made, [placed[index] for index in range(len(modalities))]
+
+
+def _check_length(length: int) -> None:
+    if length > MAX_TOKENS:
+        raise LimitError(f"the prompt has more than {MAX_TOKENS} tokens")
+
+
+def _check_embeds(token_ids: list[int], items: Sequence[PlacedItem]) -> None:
+    """Refuse a text that contains an item's token: SGLang would put embeddings in its place."""
+    ranges = [one for item in items for one in item.embeds]
+    tokens = {token_ids[start] for start, _ in ranges}
+    if sum(map(token_ids.count, tokens)) > sum(end - start for start, end in ranges):
+        raise InputValueError(
+            "the text contains a token that the engine would read as part of an image"
+        )

@@ -60,6 +60,7 @@ class PlacedItem(NamedTuple):
     start: int
     end: int
     embeds: list[tuple[int, int]]
+    grid: tuple[int, ...] | None = None
 
 
 def check_media(media: Any, modality: Modality) -> None:

@@ -10,7 +10,6 @@ from tokenizers import Tokenizer
 from mmhash.prompts.files import ModelFiles
 from mmhash.prompts.processor.client import ModelProcessor
 from mmhash.prompts.section import Section, UnknownModelError
-from mmhash.prompts.templates import OWN_ARGUMENTS
 from mmhash.prompts.text_encoder import TextEncoder, is_panic
 
 _SPECIAL_TOKENS = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
@@ -39,6 +38,7 @@ def read_directory(
         image_processor=_nested(processor, "image_processor", preprocessor),
         video_processor=_nested(processor, "video_processor", video),
         audio_processor=_nested(processor, "feature_extractor", preprocessor),
+        has_processor=any(one.values for one in (processor, preprocessor, video)),
         encoder=TextEncoder(_read_tokenizer(directory)),
         model_processor=ModelProcessor(directory, trust_remote_code=trust_remote_code),
         unchecked=unchecked,
@@ -64,10 +64,6 @@ def _read_special_tokens(directory: Path, config: Section) -> dict[str, str]:
     # transformers 5 also offers the extra tokens of a multimodal model.
     extra = config.values.get("extra_special_tokens")
     if isinstance(extra, dict):
-        if extra.keys() & OWN_ARGUMENTS:
-            raise UnknownModelError(
-                "a special token has the name of a variable that chat templates use"
-            )
         found |= {name: value for name, value in extra.items() if isinstance(value, str)}
     return found
 

@@ -138,42 +138,40 @@ class Planner:
         sizes = [
             (source.modality, one.size) for source, one in zip(self.sources, media, strict=True)
         ]
-        expanded = expand(self.family, prompt, sizes, self.processor_options)
+        token_ids, placed = expand(self.family, prompt, sizes, self.processor_options)
         names, is_carried = self._name_items(media)
         items = [
             PlannedItem(
-                placed.modality,
+                item.modality,
                 name.key,
                 fields=name.fields,
                 size=one.size,
-                grid=grid,
-                start=placed.start,
-                end=placed.end,
-                embeds=placed.embeds,
+                grid=item.grid,
+                start=item.start,
+                end=item.end,
+                embeds=item.embeds,
                 engine_name=one.engine_name,
             )
-            for placed, name, one, grid in zip(
-                expanded.items, names, media, expanded.grids, strict=True
-            )
+            for item, name, one in zip(placed, names, media, strict=True)
         ]
         spans = [
             Span(start, end, key=name.block_key)
-            for placed, name in zip(expanded.items, names, strict=True)
-            for start, end in self._named_ranges(placed)
+            for item, name in zip(placed, names, strict=True)
+            for start, end in self._named_ranges(item)
         ]
         spans.sort(key=lambda span: span.start)
         if is_carried or not spans:
-            blocks = self._name_blocks(expanded.token_ids, spans)
+            blocks = self._name_blocks(token_ids, spans)
         else:
-            blocks = self._name_blocks(expanded.token_ids[: spans[0].start], [])
+            blocks = self._name_blocks(token_ids[: spans[0].start], [])
         return Plan(
-            expanded.token_ids,
+            token_ids,
             items,
             spans,
             blocks=blocks.blocks,
             event_ids=blocks.event_ids,
             annotated=self.request,
-            lengths=[len(expanded.token_ids)],
+            lengths=[len(token_ids)],
         )
 
     def _name_items(self, media: Sequence[Media]) -> tuple[list[ItemName], bool]:

@@ -21,7 +21,7 @@ from mmhash.prompts.section import UnknownModelError
 ContentFormat = Literal["string", "openai"]
 
 OWN_ARGUMENTS = frozenset({"chat_template", "messages", "tools"})
-"""Variables that the engine sets. Neither a request nor a special token may use these names."""
+"""Variables that the engine sets. A request may not use these names."""
 
 NOT_PASSED = frozenset(
     "conversation chat_template tokenize padding truncation max_length return_tensors "  # noqa: SIM905

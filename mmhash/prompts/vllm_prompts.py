@@ -107,7 +107,7 @@ def _conversation(
     if strips_billing(request.release):
         messages = [_without_billing(message) for message in messages]
     texts_only = template.content_format("vllm", request.release) == "string"
-    flatten = _Flattening(family.placeholders()).flatten if texts_only else None
+    flatten = _Flattening(family.placeholders).flatten if texts_only else None
     made = [_message(message, flatten) for message in messages]
     # vLLM's validation, which Responses requests skip, reorders the members of messages.
     is_ordered = request.document.form != "responses"

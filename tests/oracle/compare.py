@@ -23,13 +23,13 @@ def plan(
     family: Family, modality: Modality, answer: dict[str, Any]
 ) -> tuple[list[int], list[list[int]]]:
     """Return the token ids and spans of the prompt that an answer is for."""
-    placeholder = family.placeholders()[modality]
+    placeholder = family.placeholders[modality]
     text = placeholder.text or placeholder.target
     texts = [text.replace("{i}", str(i + 1)) for i in range(len(answer["items"]))]
     prompt = family.files.encoder.encode(SEPARATOR.join(["", *texts, ""]))
     items = [(modality, media_size(item)) for item in answer["items"]]
-    expanded = expand(family, prompt, items, answer["options"])
-    return expanded.token_ids, [[item.start, item.end] for item in expanded.items]
+    token_ids, placed = expand(family, prompt, items, answer["options"])
+    return token_ids, [[item.start, item.end] for item in placed]
 
 
 def difference(family: Family, modality: Modality, answer: dict[str, Any]) -> str | None:

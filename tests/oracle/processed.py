@@ -62,21 +62,19 @@ def _family(folder: Path) -> Family:
 def compare(family: Family, answer: dict[str, Any]) -> str:
     """Return equal, refused by vLLM, refused by the processor only, or different."""
     items = [(modality, media_size(item)) for modality, item in answer["items"]]
-    if any(modality not in family.placeholders() for modality, _ in items):
+    if any(modality not in family.placeholders for modality, _ in items):
         return "not planned"
     if "error" in answer:
         return "refused"
     try:
-        made = expand(family, answer["prompt"], items, {})
+        token_ids, placed = expand(family, answer["prompt"], items, {})
     except MMHashError:
         return "refused here"
     ids = list(chain.from_iterable(repeat(token, count) for token, count in answer["ids"]))
-    spans = [[item.start, item.end] for item in made.items]
-    if made.token_ids == ids and spans == answer["spans"]:
+    spans = [[item.start, item.end] for item in placed]
+    if token_ids == ids and spans == answer["spans"]:
         return "equal"
-    print(
-        f"  {answer['items']}: {len(made.token_ids)} ids, not {len(ids)}; {spans}, {answer['spans']}"
-    )
+    print(f"  {answer['items']}: {len(token_ids)} ids, not {len(ids)}; {spans}, {answer['spans']}")
     return "DIFFERENT"
 
 

@@ -30,8 +30,8 @@ class Placeholder(NamedTuple):
 class Family(ABC):
     """The rules of a family, configured for a model and a release of an engine."""
 
-    model_types: ClassVar[frozenset[str]]
-    """The values of `model_type` in config.json."""
+    placeholders: Mapping[Modality, Placeholder]
+    """The placeholder of each modality that the model supports."""
 
     numbers_items: bool = False
     """True if an item's tokens depend on its place among the items of its modality."""
@@ -45,10 +45,6 @@ class Family(ABC):
         Without an engine, the tokens are those of the model's processor.
         """
         self.files, self.engine, self.release = files, engine, release
-
-    @abstractmethod
-    def placeholders(self) -> Mapping[Modality, Placeholder]:
-        """Return the placeholder of each modality that the model supports."""
 
     @abstractmethod
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import Family, Placeholder
@@ -20,8 +20,6 @@ _OPTIONS = ("min_dynamic_patch", "max_dynamic_patch", "dynamic_image_size", "use
 
 class InternVLChat(Family):
     """InternVL 1.5 to 3.5 in OpenGVLab's form, as vLLM serves it: config.json has its settings."""
-
-    model_types: ClassVar[frozenset[str]] = frozenset({"internvl_chat"})
 
     def __init__(self, files: ModelFiles, engine: str = "", release: str = "") -> None:
         super().__init__(files, engine, release)
@@ -42,10 +40,7 @@ class InternVLChat(Family):
         self.has_thumbnail = files.config.get("use_thumbnail", bool)
         token_id = files.encoder.token_id
         self.start, self.token, self.end = map(token_id, ("<img>", "<IMG_CONTEXT>", "</img>"))
-
-    def placeholders(self) -> Mapping[Modality, Placeholder]:
-        """Return the placeholder of an image."""
-        return {"image": Placeholder("<image>", "<image>")}
+        self.placeholders = {"image": Placeholder("<image>", "<image>")}
 
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
         """Return the tokens of all tiles between two marks."""
@@ -83,19 +78,15 @@ def list_grids(least: int, most: int) -> list[tuple[int, int]]:
     """Return the grids (columns, rows) of `least` to `most` tiles, ordered by tiles as in vLLM.
 
     Grids with equally many tiles keep the order of Python's set, which decides between them later.
-    For each n from `least` to `most`, vLLM adds all grids of up to n columns and rows to a set,
-    most of them repeatedly. This function adds only the new grids, in the same order.
+    So the grids are added in the same order as in vLLM, most of them repeatedly.
     """
     grids = {
         (columns, rows)
-        for columns in range(1, least + 1)
-        for rows in range(1, least + 1)
-        if least <= columns * rows <= most
+        for side in range(least, most + 1)
+        for columns in range(1, side + 1)
+        for rows in range(1, min(side, most // columns) + 1)
+        if columns * rows >= least
     }
-    for side in range(least + 1, most + 1):
-        longest = most // side
-        grids.update((columns, side) for columns in range(1, min(side - 1, longest) + 1))
-        grids.update((side, rows) for rows in range(1, min(side, longest) + 1))
     return sorted(grids, key=lambda grid: grid[0] * grid[1])
 
 

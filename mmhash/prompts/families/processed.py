@@ -28,25 +28,20 @@ class Processed(Family):
                 f"model_type {kind!r} of config.json has no built-in family: install"
                 " mmhash-keys[processors] to ask the model's own processor"
             )
-        self._texts = None if files.unchecked else checked.texts(kind, engine, release)
-        self._targets = files.model_processor.facts().targets
         self._processor = files.model_processor
+        texts = None if files.unchecked else checked.texts(kind, engine, release)
+        targets = self._processor.facts().targets
+        self.placeholders = {
+            modality: Placeholder(target, "" if texts is None else texts[modality])
+            for modality, target in targets.items()
+            if texts is None or modality in texts
+        }
         self._kind = "" if files.unchecked else kind
         self._step = 1
         if self._kind in checked.PADDED_CLIPS:
             self._step = files.audio_processor.get("hop_length", int, 160)
         self._newlines = Newlines(files.encoder, engine) if self._kind in checked.MERGED else None
         self.numbers_items = kind in checked.NUMBERED
-
-    def placeholders(self) -> Mapping[Modality, Placeholder]:
-        """Return the placeholder of each modality that the engine expands as the processor does."""
-        if self._texts is None:
-            return {modality: Placeholder(one, "") for modality, one in self._targets.items()}
-        return {
-            modality: Placeholder(self._targets[modality], text)
-            for modality, text in self._texts.items()
-            if modality in self._targets
-        }
 
     def question(
         self, modality: Modality, size: MediaSize, options: Mapping[str, Any]
@@ -74,8 +69,6 @@ class Processed(Family):
     def _question(
         self, modality: Modality, size: MediaSize, options: Mapping[str, Any]
     ) -> Question:
-        if modality not in self.placeholders():
-            raise UnknownModelError(f"mmhash cannot plan {modality} items of this model")
         if modality == "image" and not checked.is_counted_alike(
             self._kind, size.width, size.height
         ):
@@ -87,7 +80,7 @@ class Processed(Family):
         read_options(options, SCOPES[modality], ())
         return Question(
             modality,
-            self._targets[modality],
+            self.placeholders[modality].target,
             size.width,
             size.height,
             size.frames,

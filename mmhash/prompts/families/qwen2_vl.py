@@ -1,7 +1,7 @@
 """Qwen2-VL and Qwen2.5-VL: a token stands for a square of patches of an image or of frames."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from mmhash.prompts.families.family import Family, Placeholder
 from mmhash.prompts.families.patches import Patches, PixelRange, read_pixels
@@ -13,14 +13,15 @@ from mmhash.requests import Modality
 
 PIXEL_OPTIONS = ("min_pixels", "max_pixels", "size")
 
+_IMAGE = Placeholder("<|image_pad|>", "<|vision_start|><|image_pad|><|vision_end|>")
+_VIDEO = Placeholder("<|video_pad|>", "<|vision_start|><|video_pad|><|vision_end|>")
+
 # The context length, in tokens, that limits the pixels of all frames of a video.
 _MAX_VIDEO_TOKENS = 128_000
 
 
 class Qwen2VL(Family):
     """Images and videos of Qwen2-VL and Qwen2.5-VL."""
-
-    model_types: ClassVar[frozenset[str]] = frozenset({"qwen2_vl", "qwen2_5_vl"})
 
     def __init__(self, files: ModelFiles, engine: str = "", release: str = "") -> None:
         super().__init__(files, engine, release)
@@ -30,22 +31,14 @@ class Qwen2VL(Family):
         # Older models have one file for images and videos.
         settings = files.video_processor if files.video_processor.values else files.image_processor
         self._read_video(settings)
+        self.placeholders = {"image": _IMAGE}
+        if self.takes_video():
+            self.placeholders = {"image": _IMAGE, "video": _VIDEO}
 
     def _read_video(self, settings: Section) -> None:
         self.video = Patches.read(settings, PixelRange(128 * 28 * 28, 768 * 28 * 28))
         self.is_capped = settings.get("cap_pixels_per_frame", bool, default=False)
         self.max_video_tokens = settings.get("max_video_tokens", int, _MAX_VIDEO_TOKENS)
-
-    def placeholders(self) -> Mapping[Modality, Placeholder]:
-        """Return the placeholders of an image and of a video."""
-        placeholders: dict[Modality, Placeholder] = {
-            "image": Placeholder("<|image_pad|>", "<|vision_start|><|image_pad|><|vision_end|>")
-        }
-        if self.takes_video():
-            placeholders["video"] = Placeholder(
-                "<|video_pad|>", "<|vision_start|><|video_pad|><|vision_end|>"
-            )
-        return placeholders
 
     def takes_video(self) -> bool:
         """Return True if the frames' size is known.
@@ -58,10 +51,7 @@ class Qwen2VL(Family):
         """Return a token for each square of patches."""
         if modality == "image":
             return self._expand_image(size, options)
-        if modality == "video" and self.takes_video():
-            return self._expand_video(size, options)
-        engine = f"{self.engine} {self.release}".strip() or "transformers"
-        raise UnknownModelError(f"mmhash cannot plan {modality} items of this model for {engine}")
+        return self._expand_video(size, options)
 
     def _expand_image(self, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
         pixels = self.image.pixels

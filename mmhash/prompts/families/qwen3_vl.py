@@ -1,7 +1,7 @@
 """Qwen3-VL: images as in Qwen2-VL, and videos in which each step follows its time in seconds."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from mmhash.engines.releases import is_since
 from mmhash.engines.sglang.releases import RELEASES
@@ -17,7 +17,6 @@ from mmhash.prompts.section import Section, UnknownModelError
 class Qwen3VL(Qwen2VL):
     """Images and videos of Qwen3-VL."""
 
-    model_types: ClassVar[frozenset[str]] = frozenset({"qwen3_vl", "qwen3_vl_moe"})
     per_video_options = True
 
     def __init__(self, files: ModelFiles, engine: str = "", release: str = "") -> None:

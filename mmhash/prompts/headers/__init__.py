@@ -5,6 +5,7 @@ with Pillow. A header that two readers could understand differently is refused: 
 plan would name blocks that no engine has.
 """
 
+import re
 import struct
 from collections.abc import Callable
 
@@ -16,11 +17,14 @@ from mmhash.prompts.headers.header import ImageHeader, ImageHeaderError, unreada
 
 __all__ = ["ImageHeader", "ImageHeaderError", "engine_size", "read_size"]
 
-_Accept = Callable[[bytes], bool]
-_Read = Callable[[memoryview], ImageHeader]
-
-_READERS: tuple[tuple[_Accept, _Read], ...] = tuple(
-    (reader.accepts, reader.read) for reader in (jpeg, png, webp, gif, bmp, tiff)
+# How the files of each format begin, and the function that reads the header.
+_FORMATS: tuple[tuple[re.Pattern[bytes], Callable[[memoryview], ImageHeader]], ...] = (
+    (re.compile(rb"\xff\xd8\xff"), jpeg.read),
+    (re.compile(rb"\x89PNG\r\n\x1a\n"), png.read),
+    (re.compile(rb"RIFF....WEBP", re.DOTALL), webp.read),
+    (re.compile(rb"GIF8[79]a"), gif.read),
+    (re.compile(rb"BM"), bmp.read),
+    (re.compile(rb"MM\0[*+]|II[*+]\0|MM\*\0|II\0\*"), tiff.read),
 )
 
 
@@ -31,7 +35,7 @@ def read_size(data: bytes | bytearray | memoryview) -> ImageHeader:
     except TypeError as error:  # a strided view raises it too
         raise InputTypeError(f"data must be contiguous bytes: {error}") from None
     start = bytes(view[:16])
-    read = next((read for accepts, read in _READERS if accepts(start)), None)
+    read = next((read for begins, read in _FORMATS if begins.match(start)), None)
     if read is None:
         raise unreadable("plans read JPEG, PNG, WebP, GIF, BMP and TIFF only")
     try:

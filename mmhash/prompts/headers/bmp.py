@@ -9,11 +9,6 @@ _RGB_BITS = {16, 24}
 _SIZES = {40, 52, 56, 64, 108, 124}
 
 
-def accepts(start: bytes) -> bool:
-    """Return True for the first bytes of a BMP."""
-    return start.startswith(b"BM")
-
-
 def read(data: memoryview) -> ImageHeader:
     """Return the header of a BMP."""
     (size,) = struct.unpack_from("<L", data, 14)

@@ -6,11 +6,6 @@ _EXTENSION, _FRAME, _END = 0x21, 0x2C, 0x3B
 _COMMENT, _APPLICATION = 0xFE, 0xFF
 
 
-def accepts(start: bytes) -> bool:
-    """Return True for the first bytes of a GIF."""
-    return start.startswith((b"GIF87a", b"GIF89a"))
-
-
 def read(data: memoryview) -> ImageHeader:
     """Return the header of a GIF."""
     flags = data[10]

@@ -31,11 +31,6 @@ _ORDERS = {
 }
 
 
-def is_directory_file(start: bytes) -> bool:
-    """Return True for the first bytes of a TIFF file."""
-    return start[:4] in _ORDERS
-
-
 def start_of_directory(head: memoryview | bytes) -> tuple[str, bool, int]:
     """Return the byte order, True for BigTIFF, and the offset of the first directory."""
     start = bytes(head[:4])

@@ -13,11 +13,6 @@ _BARE = {0xC8, *range(0xD0, 0xDA), *range(0xF0, 0xFE)}
 _XMP = b"http://ns.adobe.com/xap/1.0/\0"
 
 
-def accepts(start: bytes) -> bool:
-    """Return True for the first bytes of a JPEG."""
-    return start.startswith(b"\xff\xd8\xff")
-
-
 def read(data: memoryview) -> ImageHeader:
     """Return the header of a JPEG."""
     size: tuple[int, int] | None = None

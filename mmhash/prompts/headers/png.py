@@ -24,11 +24,6 @@ _TEXTS = {b"tEXt", b"zTXt", b"iTXt"}
 _NAMES = {_RAW_EXIF, _XMP, b"exif", b"xmp"}
 
 
-def accepts(start: bytes) -> bool:
-    """Return True for the first bytes of a PNG."""
-    return start.startswith(b"\x89PNG\r\n\x1a\n")
-
-
 def read(data: memoryview) -> ImageHeader:
     """Return the header of a PNG."""
     length, name = _CHUNK.unpack_from(data, 8)

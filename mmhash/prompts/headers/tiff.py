@@ -2,17 +2,12 @@
 
 from mmhash.prompts.headers.exif import ORIENTATION, clamp, find_orientation
 from mmhash.prompts.headers.header import ImageHeader, unreadable
-from mmhash.prompts.headers.ifd import is_directory_file, read_directory, start_of_directory
+from mmhash.prompts.headers.ifd import read_directory, start_of_directory
 
 _WIDTH, _HEIGHT, _XMP = 0x0100, 0x0101, 700
 _PHOTOMETRIC, _SAMPLES = 0x0106, 0x0115
 _RGB = 2
 _TAGS = {_WIDTH, _HEIGHT, ORIENTATION, _XMP, _PHOTOMETRIC, _SAMPLES}
-
-
-def accepts(start: bytes) -> bool:
-    """Return True for the first bytes of a TIFF."""
-    return is_directory_file(start)
 
 
 def read(data: memoryview) -> ImageHeader:

@@ -8,11 +8,6 @@ from mmhash.prompts.headers.header import ImageHeader, check_steps, unreadable
 _IS_ANIMATION, _HAS_XMP, _HAS_EXIF, _HAS_ALPHA = 0x02, 0x04, 0x08, 0x10
 
 
-def accepts(start: bytes) -> bool:
-    """Return True for the first bytes of a WebP."""
-    return start[:4] == b"RIFF" and start[8:12] == b"WEBP"
-
-
 def read(data: memoryview) -> ImageHeader:
     """Return the header of a WebP."""
     match bytes(data[12:16]):

@@ -262,17 +262,6 @@ def test_arguments_that_the_engine_gives_itself_are_refused(
         model.plan(request, engine, chat_template="{{ messages }}{{ tools }}")
 
 
-@pytest.mark.parametrize("name", ["chat_template", "messages", "tools"])
-def test_a_token_named_as_an_argument_is_an_error_of_the_library(tmp_path: Path, name: str) -> None:
-    folder = prompt_models.write_qwen2_vl(tmp_path)
-    path = folder / "tokenizer_config.json"
-    config = json.loads(path.read_text()) | {"extra_special_tokens": {name: "<|im_end|>"}}
-    path.write_text(json.dumps(config))
-    for engine in (ENGINE, "vllm@0.32.0"):
-        with pytest.raises(InputValueError):
-            Model.load(folder).plan({"messages": [USER]}, engine)
-
-
 def ids_with(model: Model, template: str, members: dict[str, Any]) -> list[int]:
     request = {"messages": [USER]} | members
     return model.plan(request, ENGINE, chat_template=template).token_ids

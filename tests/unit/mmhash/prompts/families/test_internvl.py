@@ -8,7 +8,6 @@ import pytest
 from mmhash.errors import InputValueError
 from mmhash.prompts.families import registry
 from mmhash.prompts.families.family import Family
-from mmhash.prompts.families.internvl import list_grids
 from mmhash.prompts.items import MediaSize
 from mmhash.prompts.section import UnknownModelError
 from tests.support.family_files import FIRST_SPECIAL, INTERNVL_CHAT, write_files
@@ -62,20 +61,6 @@ def test_unknown_options_are_refused(tmp_path: Path, options: dict[str, Any]) ->
     """vLLM reads `images_kwargs` in some models only."""
     with pytest.raises(InputValueError):
         load(tmp_path).expand("image", MediaSize(9, 9), options)
-
-
-def test_grids_are_in_the_order_of_vllm_s_set() -> None:
-    """The order of a set depends on the order in which its values were added."""
-    for least, most in ((1, 1), (1, 12), (3, 40), (7, 64), (1, 64), (64, 64), (5, 4)):
-        grids = {
-            (columns, rows)
-            for tiles in range(least, most + 1)
-            for columns in range(1, tiles + 1)
-            for rows in range(1, tiles + 1)
-            if least <= columns * rows <= most
-        }
-        expected = sorted(grids, key=lambda grid: grid[0] * grid[1])
-        assert list_grids(least, most) == expected
 
 
 def test_sglang_tiles_by_other_rules(tmp_path: Path) -> None:

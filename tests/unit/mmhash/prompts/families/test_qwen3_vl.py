@@ -43,7 +43,7 @@ def test_times_are_given_or_follow_from_the_rate() -> None:
     ],
 )
 def test_engines_whose_videos_are_planned(engine: str, release: str, takes: bool) -> None:
-    assert ("video" in family(engine, release).placeholders()) == takes
+    assert ("video" in family(engine, release).placeholders) == takes
 
 
 def test_vllm_takes_the_older_names_of_limits() -> None:
