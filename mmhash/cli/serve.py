@@ -41,7 +41,11 @@ Config = Annotated[
 ]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A setting of docs/settings.md; repeatable."),
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A setting of docs/settings.md, or gateway.NAME of docs/gateway.md; repeatable.",
+    ),
 ]
 Check = Annotated[
     bool, typer.Option("--check", help="Check settings, models and the memo's store, and exit.")
@@ -65,14 +69,6 @@ PolicyName = Annotated[
         show_default="longest-prefix",
     ),
 ]
-GatewaySet = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="A setting of docs/settings.md, or gateway.NAME of docs/gateway.md; repeatable.",
-    ),
-]
 GatewayCheck = Annotated[
     bool,
     typer.Option("--check", help="Check the settings, each worker and its KV events, and exit."),
@@ -94,21 +90,14 @@ def serve(
     Options override MMHASH_… variables, which override the file of --config.
     """
     with needs_extra("service"):
-        from mmhash_service.base_settings import settings_errors  # noqa: PLC0415
-        from mmhash_service.gateway.settings import GatewaySettings  # noqa: PLC0415  (may be missing)
-        from mmhash_service.server.check import check_resources  # noqa: PLC0415
-        from mmhash_service.settings import Settings  # noqa: PLC0415
+        from mmhash_service.server.check import check_resources  # noqa: PLC0415  (may be missing)
 
         if not check:  # FastAPI, the engines and numpy would take most of a check's time
             from mmhash_service.http.app import create_app  # noqa: PLC0415
             from mmhash_service.server import server  # noqa: PLC0415
 
-    _use_config(config)
     options = {"host": host, "port": port, "uds": uds, "processes": processes}
-    with settings_errors():
-        assigned = dict(map(Settings.parse_assignment, settings or ()))
-        effective = Settings(**_merged(assigned, options))
-        gateway = GatewaySettings()
+    effective, gateway = _read_settings(config, settings, options)
     if check:
         _say_facts(check_resources(effective))
         return
@@ -126,7 +115,7 @@ def run_gateway(
     uds: Uds = None,
     processes: Processes = None,
     config: Config = None,
-    settings: GatewaySet = None,
+    settings: Set = None,
     check: GatewayCheck = False,
 ) -> None:
     """Route each request to the worker with most of it cached."""
@@ -137,10 +126,10 @@ def run_gateway(
             from mmhash_service.http.gateway import create_gateway  # noqa: PLC0415
             from mmhash_service.server import server  # noqa: PLC0415
 
-    _use_config(config)
     fleet = _fleet(worker, worker_dns, worker_file, policy)
     options = {"host": host, "port": port, "uds": uds, "processes": processes}
-    effective, gateway, _ = _read_fleet(settings, fleet, options, check=check)
+    effective, gateway = _read_settings(config, settings, options, fleet)
+    _read_workers(gateway, check=check)  # reports wrong ones before the server starts
     if check:
         _check_workers(effective, gateway)
         return
@@ -157,7 +146,7 @@ def run_picker(
     port: Port = None,
     processes: Processes = None,
     config: Config = None,
-    settings: GatewaySet = None,
+    settings: Set = None,
     check: GatewayCheck = False,
 ) -> None:
     """Choose workers for Envoy, as the gateway does."""
@@ -170,13 +159,12 @@ def run_picker(
             from mmhash_service.picker.app import create_picker  # noqa: PLC0415
             from mmhash_service.server import server  # noqa: PLC0415
 
-    _use_config(config)
     fleet = _fleet(worker, worker_dns, worker_file, policy)
     options = {"host": host, "port": port, "processes": processes}
-    effective, gateway, found = _read_fleet(settings, fleet, options, check=check)
+    effective, gateway = _read_settings(config, settings, options, fleet)
     if effective.uds is not None:
         raise InputValueError("settings: uds: Envoy reaches the picker by host and port")
-    for one in found:
+    for one in _read_workers(gateway, check=check):
         if endpoint_of(one.url) is None:
             raise InputValueError(
                 f"worker {one.url}: Envoy knows workers by their addresses. Give the IP address, "
@@ -199,28 +187,44 @@ def _fleet(
     }
 
 
-def _read_fleet(
-    settings: list[str] | None, fleet: dict[str, Any], options: dict[str, Any], *, check: bool
-) -> "tuple[Settings, GatewaySettings, list[WorkerSpec]]":
-    """Return the settings of the server and of the gateway, and the workers known at the start."""
+def _read_settings(
+    config: Path | None,
+    settings: list[str] | None,
+    options: dict[str, Any],
+    fleet: dict[str, Any] | None = None,
+) -> "tuple[Settings, GatewaySettings]":
+    """Return the settings of the server and of the gateway.
+
+    Options override `--set`, which overrides variables and the file.
+    """
     from mmhash_service.base_settings import settings_errors  # noqa: PLC0415  (may be missing)
     from mmhash_service.gateway.settings import GatewaySettings  # noqa: PLC0415
-    from mmhash_service.gateway.sources import read_workers  # noqa: PLC0415
     from mmhash_service.settings import Settings  # noqa: PLC0415
 
+    if config is not None:
+        if not config.is_file():
+            raise InputValueError(f"--config {config}: not a file")
+        os.environ["MMHASH_CONFIG"] = str(config)  # for every process
     own = [text.removeprefix(_GATEWAY) for text in settings or () if text.startswith(_GATEWAY)]
     others = [text for text in settings or () if not text.startswith(_GATEWAY)]
     with settings_errors():
         assigned = dict(GatewaySettings.parse_assignment(text, _GATEWAY) for text in own)
-        gateway = GatewaySettings(**_merged(assigned, fleet))
+        gateway = GatewaySettings(**_merged(assigned, fleet or {}))
         assigned = dict(map(Settings.parse_assignment, others))
-        effective = Settings(**_merged(assigned, options))
+        return Settings(**_merged(assigned, options)), gateway
+
+
+def _read_workers(gateway: "GatewaySettings", *, check: bool) -> "list[WorkerSpec]":
+    """Return the workers that are known at the start."""
+    from mmhash_service.base_settings import settings_errors  # noqa: PLC0415  (may be missing)
+    from mmhash_service.gateway.sources import read_workers  # noqa: PLC0415
+
     if not gateway.has_workers:
         raise InputValueError("no workers: name them with --worker, --worker-dns or --worker-file")
     if not check and gateway.worker_dns:  # workers may come later
-        return effective, gateway, []
+        return []
     with settings_errors():
-        return effective, gateway, asyncio.run(read_workers(gateway))
+        return asyncio.run(read_workers(gateway))
 
 
 def _check_workers(settings: Any, gateway: Any) -> None:
@@ -243,15 +247,6 @@ def _check_workers(settings: Any, gateway: Any) -> None:
 def _say_facts(facts: dict[str, Any]) -> None:
     shown = facts | {"models": ", ".join(facts["models"]) or "none"}
     say("; ".join(f"{name}: {value}" for name, value in shown.items()))
-
-
-def _use_config(path: Path | None) -> None:
-    """Make every process read its settings from this file."""
-    if path is None:
-        return
-    if not path.is_file():
-        raise InputValueError(f"--config {path}: not a file")
-    os.environ["MMHASH_CONFIG"] = str(path)
 
 
 def _merged(assigned: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
