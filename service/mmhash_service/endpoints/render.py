@@ -30,8 +30,8 @@ from mmhash_service.plan.request import Planning, open_document
 from mmhash_service.plan.sampling import (
     RELEASES,
     Release,
+    RenderRefusal,
     Sampling,
-    SamplingError,
     read_sampling,
 )
 from mmhash_service.problems.catalogue import PROBLEMS
@@ -48,14 +48,6 @@ _INLINE_MAX = 1 << 20
 
 # The prefix of an answer's request_id. Responses requests have their own.
 _PREFIXES = {"chat": "chatcmpl-", "messages": "chatcmpl-", "completions": "cmpl-"}
-
-
-class RenderRefusal(Exception):  # noqa: N818  (an answer)
-    """The refusal of a request, in vLLM's words."""
-
-    def __init__(self, status: int, message: str, parameter: str | None = None) -> None:
-        self.status, self.parameter = status, parameter
-        super().__init__(message)
 
 
 class _Call(NamedTuple):
@@ -278,8 +270,6 @@ async def _answer(
             return LongResponse(payload, resources.limits)
     except RenderRefusal as refusal:
         return _error(refusal.status, str(refusal), refusal.parameter)
-    except SamplingError as error:
-        return _error(error.status, str(error), error.name)
     except Problem as problem:
         return _error_of(problem)
 

@@ -86,12 +86,12 @@ RELEASES: Mapping[str, Release] = {"0.28.0": _OLDER, "0.30.0": _0_30, "0.32.0": 
 """The releases whose answers were compared with ours."""
 
 
-class SamplingError(ValueError):
-    """A request that vLLM refuses (400), or that only vLLM can answer (501)."""
+class RenderRefusal(Exception):  # noqa: N818  (an answer)
+    """A request that vLLM refuses, in its words, or that only vLLM can answer (501)."""
 
-    def __init__(self, name: str, message: str, status: int = 400) -> None:
-        self.name, self.status = name, status
-        super().__init__(f"{name} {message}")
+    def __init__(self, status: int, message: str, parameter: str | None = None) -> None:
+        self.status, self.parameter = status, parameter
+        super().__init__(message)
 
 
 class StreamOptions(BaseModel):
@@ -170,9 +170,10 @@ class Sampling(BaseModel):
         return self.output_logprobs
 
     def refuse_unanswerable(self, *, has_media: bool) -> None:
-        """Raise SamplingError for anything that only vLLM can answer."""
+        """Raise RenderRefusal for anything that only vLLM can answer."""
         if self.use_beam_search:  # vLLM refuses it too
-            raise SamplingError("use_beam_search", "is not supported by the render endpoint")
+            message = "use_beam_search is not supported by the render endpoint"
+            raise RenderRefusal(400, message, "use_beam_search")
         refused = {
             "return_token_offsets": self.return_token_offsets,
             "return_assistant_tokens_mask": self.return_assistant_tokens_mask,
@@ -181,12 +182,11 @@ class Sampling(BaseModel):
             "response_format": (self.response_format or {}).get("type", "text") != "text",
         }
         for name in [name for name, is_given in refused.items() if is_given]:
-            raise SamplingError(name, "is not supported by this render server", 501)
+            raise RenderRefusal(501, f"{name} is not supported by this render server", name)
         is_alias = self.return_mm_kwargs is True and "mm_payload" not in self.model_fields_set
         if has_media and (self.mm_payload == "tensors" or is_alias):
-            raise SamplingError(
-                "mm_payload", '"tensors" needs the model\'s image processor: send mm_payload="none"'
-            )
+            message = 'mm_payload "tensors" needs the model\'s image processor: send "none"'
+            raise RenderRefusal(400, message, "mm_payload")
 
     def answer(self, release: Release) -> dict[str, Any]:
         """Return the members of an answer that not all releases have."""
@@ -311,7 +311,7 @@ class CompletionSampling(Sampling):
 
 
 def read_sampling(form: Form, members: Mapping[str, Any]) -> Sampling:
-    """Read the sampling members. Raise SamplingError or ValidationError for a wrong one."""
+    """Read the sampling members. Raise RenderRefusal or ValidationError for a wrong one."""
     if form == "completions":
         return CompletionSampling.model_validate(members)
     if form == "responses":
@@ -332,7 +332,8 @@ def _of_messages(members: Mapping[str, Any]) -> dict[str, Any]:
 def _of_responses(members: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("previous_response_id", "prompt"):
         if members.get(name) is not None:
-            raise SamplingError(name, "is not supported by the stateless render endpoint")
+            message = f"{name} is not supported by the stateless render endpoint"
+            raise RenderRefusal(400, message, name)
     made = _as_chat(members, _OF_RESPONSES)
     included = members.get("include")
     if isinstance(included, list) and "message.output_text.logprobs" in included:
