@@ -37,7 +37,7 @@ from mmhash_service.decoder.messages import Refused
 from mmhash_service.decoder.pool import pixels_of
 from mmhash_service.fetch.hosts import HostAllowlist
 from mmhash_service.fetch.remote import etag_of
-from mmhash_service.guard.caller_hashes import RequestRefusedError, strip_unverified_hashes
+from mmhash_service.guard.caller_hashes import strip_unverified_hashes
 from mmhash_service.http.app import create_app
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import HashedItem
@@ -53,7 +53,7 @@ from mmhash_service.settings import Settings
 Image.init()
 
 # Any other exception is a bug.
-ALLOWED: tuple[type[Exception], ...] = (Problem, MMHashError, RequestRefusedError)
+ALLOWED: tuple[type[Exception], ...] = (Problem, MMHashError)
 
 Target = Callable[[bytes], None]
 
@@ -294,7 +294,7 @@ def guard_rewriting(data: bytes) -> None:
     body = b'{"mmhash_tags":[],"a":' + data + b"}"
     try:
         written = strip_unverified_hashes(body, lambda _: _VOUCHED)
-    except RequestRefusedError:
+    except Problem:
         return
     assert written is not None
     before, after = (

@@ -11,11 +11,7 @@ from fastapi import Request
 
 from mmhash.requests import COUNTING_PATHS, PATHS, Document, MediaSource, ShortText
 from mmhash.requests.raw_json import PARSE_ERRORS
-from mmhash_service.guard.caller_hashes import (
-    RequestRefusedError,
-    check_form,
-    strip_unverified_hashes,
-)
+from mmhash_service.guard.caller_hashes import check_form, strip_unverified_hashes
 from mmhash_service.items.context import RequestContext
 from mmhash_service.limits.text import header_of
 from mmhash_service.limits.threads import ThreadPool
@@ -126,11 +122,8 @@ async def read_request(
 def _read(
     short: ShortText, content_type: str, path: str | None, *, is_prompt: bool, light: bool
 ) -> RoutedRequest:
-    try:
-        check_form(short.whole, content_type)
-        stripped = strip_unverified_hashes(short.text, lambda _tags: frozenset(), path=path)
-    except RequestRefusedError as refused:
-        raise Problem(str(refused), reason=refused.reason) from refused
+    check_form(short.whole, content_type)
+    stripped = strip_unverified_hashes(short.text, lambda _tags: frozenset(), path=path)
     if stripped is not None:
         short = ShortText(short.restore(stripped))
     if not is_prompt:

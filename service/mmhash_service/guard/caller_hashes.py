@@ -19,6 +19,7 @@ from mmhash.requests import PATHS, ShortText
 from mmhash.requests.raw_json import PARSE_ERRORS, may_repeat_members
 from mmhash.tags import TAGS_MEMBER
 from mmhash_service.limits.text import MAX_DEPTH, has_many_values
+from mmhash_service.problems.problem import Problem
 
 MAX_TAGS = 1000
 
@@ -32,14 +33,6 @@ _CONTAINER = re.compile(rb"[ \t\r\n\0\xef\xbb\xbf\xfe\xff]*[\[{]")
 _SMALL = 32 << 10
 
 _CHARSET = re.compile(r";\s*charset\s*=\s*(\"?)(utf-?8|us-ascii)\1\s*(;|$)")
-
-
-class RequestRefusedError(Exception):
-    """The body must not be forwarded. Holds the problem's name, and the reason for the caller."""
-
-    def __init__(self, problem: str, reason: str | None = None) -> None:
-        super().__init__(problem)
-        self.reason = reason
 
 
 def _any_of(names: Iterable[str]) -> re.Pattern[bytes]:
@@ -97,12 +90,12 @@ def strip_unverified_hashes(
     if _CONTAINER.match(body) is None:
         return None
     if json.detect_encoding(body) != "utf-8":  # Python's parser accepts UTF-16 and UTF-32 too
-        raise RequestRefusedError("invalid-json")
+        raise Problem("invalid-json")
     is_small = len(body) <= _SMALL
     if not is_small and not _may_have(body, _NAMES):
         return None
     if has_many_values(body):
-        raise RequestRefusedError("body-too-large")
+        raise Problem("body-too-large")
 
     # The base64 of an image cannot hide the name or value of a member.
     short = ShortText(body)
@@ -118,7 +111,7 @@ def strip_unverified_hashes(
     except PARSE_ERRORS:
         if is_small and not _may_have(body, _NAMES):
             return None  # the engine refuses it too
-        raise RequestRefusedError("invalid-json") from None
+        raise Problem("invalid-json") from None
 
     encoded = _ENCODER.encode(request)
     if not has_changed and tags is None:
@@ -137,7 +130,7 @@ def _pop_tags(request: Any) -> list[Any] | None:
     if type(tags) is not list:
         return []
     if len(tags) > MAX_TAGS:
-        raise RequestRefusedError("body-too-large")
+        raise Problem("body-too-large")
     return tags
 
 
@@ -153,12 +146,12 @@ def check_form(body: bytes, content_type: str) -> None:
     # With two charsets, or a charset spelled as in RFC 2231, an engine may use another one.
     charsets = content_type.count("charset")
     if charsets > 1 or (charsets == 1 and _CHARSET.search(content_type) is None):
-        raise RequestRefusedError("unsupported-encoding")
+        raise Problem("unsupported-encoding")
     if _may_have(body, _PEERS):
         names = [name for name in _PEER_NAMES if f'"{name}"'.encode() in body]
         named = " and ".join(names) or "an escaped name"
         reason = f"the form has {named}: leave it out, or send JSON as application/json"
-        raise RequestRefusedError("named-peer", reason)
+        raise Problem("named-peer", reason=reason)
 
 
 def _remove(request: Any, allowed: Container[str], *, allow_peers: bool, is_messages: bool) -> bool:

@@ -25,13 +25,12 @@ from mmhash.errors import InputValueError
 from mmhash.tags import open_tag
 from mmhash_service.guard.caller_hashes import (
     MAX_TAGS,
-    RequestRefusedError,
     check_form,
     strip_unverified_hashes,
 )
 from mmhash_service.guard.settings import TENANT_BY_HEADER, GuardSettings
 from mmhash_service.limits.text import MAX_VALUES, repeated_header
-from mmhash_service.problems.problem import ProblemSpec
+from mmhash_service.problems.problem import Problem, ProblemSpec
 
 logger = logging.getLogger(__name__)
 
@@ -78,14 +77,10 @@ _PROBLEMS = {
 }
 
 
-def _answer(refused: RequestRefusedError) -> JSONResponse:
-    name = str(refused)
-    problem = _PROBLEMS[name]
-    return JSONResponse(
-        problem.document(name, refused.reason),
-        problem.status,
-        media_type="application/problem+json",
-    )
+def _answer(problem: Problem) -> JSONResponse:
+    spec = _PROBLEMS[problem.name]
+    document = spec.document(problem.name, problem.reason)
+    return JSONResponse(document, spec.status, media_type="application/problem+json")
 
 
 class Guard:
@@ -114,8 +109,8 @@ class Guard:
         try:
             # Do not keep the body while the engine responds, which may take minutes.
             scope, receive = await self._guard(scope, receive)
-        except RequestRefusedError as refused:
-            await _answer(refused)(scope, receive, send)
+        except Problem as problem:
+            await _answer(problem)(scope, receive, send)
         except ClientDisconnect:
             return
         else:
@@ -124,7 +119,7 @@ class Guard:
     async def _guard(self, scope: Scope, receive: Receive) -> tuple[Scope, Receive]:
         """Return the request to forward."""
         if (repeated := repeated_header(scope["headers"])) is not None:
-            raise RequestRefusedError("duplicate-header", f"{repeated} was sent twice")
+            raise Problem("duplicate-header", reason=f"{repeated} was sent twice")
         scope = self._without_peer_headers(scope)
         messages = await self._read(receive)
         pieces = [message.get("body", b"") for message in messages]
@@ -151,7 +146,7 @@ class Guard:
             messages.append(message)
             length += len(message.get("body", b""))
             if length > self._settings.max_body_bytes:
-                raise RequestRefusedError("body-too-large")
+                raise Problem("body-too-large")
             if not message.get("more_body", False):
                 return messages
 
@@ -160,9 +155,9 @@ class Guard:
         length = sum(map(len, pieces))
         for name in COMPRESSION_HEADERS:
             if length and headers.get(name, "identity") != "identity":
-                raise RequestRefusedError("unsupported-encoding")
+                raise Problem("unsupported-encoding")
         if headers.get("transfer-encoding", "chunked").strip().lower() != "chunked":
-            raise RequestRefusedError("unsupported-encoding")
+            raise Problem("unsupported-encoding")
         tenant = self._settings.tenant
         if tenant == TENANT_BY_HEADER:
             tenant = headers.get(TENANT_HEADER) or None  # sent at most once, as checked above

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from mmhash_service.guard.caller_hashes import RequestRefusedError, strip_unverified_hashes
+from mmhash_service.guard.caller_hashes import strip_unverified_hashes
+from mmhash_service.problems.problem import Problem
 
 
 def rewritten(body: bytes) -> bytes:
@@ -53,7 +54,7 @@ def test_a_long_text_keeps_its_content(length: int, unit: str) -> None:
 
 @pytest.mark.parametrize("digits", [b"1" * 70_000, b"1" * 70_000 + b"e5", b"A" * 140_000])
 def test_a_long_word_that_is_no_string_is_refused(digits: bytes) -> None:
-    with pytest.raises(RequestRefusedError, match="invalid-json"):
+    with pytest.raises(Problem, match="invalid-json"):
         rewritten(b'{"uuid":"x","a":' + digits + b"x}")
 
 
