@@ -16,7 +16,6 @@ from mmhash_service.http.middleware import (
     ApiKeyMiddleware,
     MetricsPortMiddleware,
     RequestMiddleware,
-    TracingMiddleware,
 )
 from mmhash_service.http.problem_responses import MEDIA_TYPE, add_problem_handlers
 from mmhash_service.models import Models
@@ -101,10 +100,8 @@ def list_middleware(
     no API key.
     """
     paths = frozenset(path for path in paths if not path.startswith("/page/"))
-    middleware = []
-    if tracing.enable():
-        middleware.append(Middleware(TracingMiddleware, paths=paths))
-    middleware.append(Middleware(RequestMiddleware, paths=paths))
+    tracing.enable()
+    middleware = [Middleware(RequestMiddleware, paths=paths)]
     if settings.metrics_port is not None:
         middleware.append(Middleware(MetricsPortMiddleware, port=settings.metrics_port))
     if settings.api_key_digests:

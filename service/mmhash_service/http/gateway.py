@@ -14,12 +14,9 @@ from mmhash_service.gateway.proxy import KNOWN_PATHS, Proxy
 from mmhash_service.gateway.resources import GatewayResources
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.http.app import build_endpoints, list_middleware, paths_of
+from mmhash_service.http.middleware import POLLED
 from mmhash_service.models import Models
 from mmhash_service.settings import Settings
-
-# The gateway answers these probes itself. Other paths of the service, such as /version, go to the
-# workers.
-_PROBES = frozenset({"/live", "/ready", "/health", "/metrics"})
 
 
 class Gateway:
@@ -61,12 +58,12 @@ def _is_browser(scope: Scope) -> bool:
 
 
 def own_routers() -> tuple[APIRouter, ...]:
-    """Return the routes of the gateway's own paths."""
+    """Return the routes of the gateway's own paths. Others, such as /version, go to the workers."""
     own_probes = APIRouter()
     own_probes.routes.extend(
         route
         for route in probes.router.routes
-        if isinstance(route, APIRoute) and route.path in _PROBES
+        if isinstance(route, APIRoute) and route.path in POLLED
     )
     return own_probes, fleet.router, page.gateway_router
 

@@ -26,10 +26,10 @@ POLLED = frozenset({"/live", "/ready", "/health", "/metrics"})
 
 
 class RequestMiddleware:
-    """Counts, times and logs requests, and refuses requests with duplicate headers.
+    """Counts, times, logs and traces requests, and refuses requests with duplicate headers.
 
-    It turns a failure without a response into a problem response. Logs and metrics call paths other
-    than `paths` `other`.
+    It turns a failure without a response into a problem response. Logs, metrics and spans call
+    paths other than `paths` `other`.
     """
 
     def __init__(self, app: ASGIApp, paths: frozenset[str]) -> None:
@@ -51,6 +51,7 @@ class RequestMiddleware:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message["headers"], (ID_HEADER, identifier)]
+                tracing.note_status(status)
             await send(message)
 
         path = scope["path"]
@@ -60,26 +61,27 @@ class RequestMiddleware:
         if path in POLLED:
             await app(scope, receive, send_and_note)
             return
-        try:
-            await app(scope, receive, send_and_note)
-        except Exception as error:
-            has_response = status > 0
-            if not has_response:
-                await response_to(error)(scope, receive, send_and_note)
-            if has_response or not isinstance(error, Problem | ClientDisconnect):
-                raise  # for the server's log
-        finally:
-            seconds = perf_counter() - start
-            label = path if path in self._paths else "other"
-            status = status or 499  # the client disconnected before the response
-            metrics.labelled(metrics.REQUESTS, label, str(status)).inc()
-            metrics.labelled(metrics.SECONDS, label).observe(seconds)
-            fields = {
-                "duration_ms": round(1e3 * seconds, 3),
-                "body_bytes": scope.get(BODY_BYTES, 0),
-                **scope.get(ROUTE, {}),
-            }
-            logger.info("%s %s %d", scope["method"], label, status, extra={"fields": fields})
+        label = path if path in self._paths else "other"
+        with tracing.request_span(scope["method"], label, scope["headers"]):
+            try:
+                await app(scope, receive, send_and_note)
+            except Exception as error:
+                has_response = status > 0
+                if not has_response:
+                    await response_to(error)(scope, receive, send_and_note)
+                if has_response or not isinstance(error, Problem | ClientDisconnect):
+                    raise  # for the server's log
+            finally:
+                seconds = perf_counter() - start
+                status = status or 499  # the client disconnected before the response
+                metrics.labelled(metrics.REQUESTS, label, str(status)).inc()
+                metrics.labelled(metrics.SECONDS, label).observe(seconds)
+                fields = {
+                    "duration_ms": round(1e3 * seconds, 3),
+                    "body_bytes": scope.get(BODY_BYTES, 0),
+                    **scope.get(ROUTE, {}),
+                }
+                logger.info("%s %s %d", scope["method"], label, status, extra={"fields": fields})
 
 
 class MetricsPortMiddleware:
@@ -138,26 +140,3 @@ def _is_valid(key: str, digests: tuple[str, ...]) -> bool:
     actual = blake3(key.encode("latin-1")).hexdigest()  # the bytes of the header
     # No early exit: the response time must not reveal which digest matched.
     return sum(compare_digest(actual, digest) for digest in digests) > 0
-
-
-class TracingMiddleware:
-    """Records a span for each request except probes. Paths other than `paths` become `other`."""
-
-    def __init__(self, app: ASGIApp, paths: frozenset[str]) -> None:
-        self._app = app
-        self._paths = paths
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
-        if scope["type"] != "http" or scope["path"] in POLLED:
-            await self._app(scope, receive, send)
-            return
-
-        async def send_and_note(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                tracing.note_status(message["status"])
-            await send(message)
-
-        route = scope["path"] if scope["path"] in self._paths else "other"
-        with tracing.request_span(scope["method"], route, scope["headers"]):
-            await self._app(scope, receive, send_and_note)

@@ -15,7 +15,6 @@ from mmhash_service.decoder.pool import DecoderPool
 from mmhash_service.fetch.fetcher import Fetcher
 from mmhash_service.items.hashed import (
     HashedItem,
-    MemoStatus,
     RequestedEngine,
     describe,
     names_of,
@@ -25,7 +24,7 @@ from mmhash_service.items.schema import HashQuery
 from mmhash_service.limits.capacity import Admission
 from mmhash_service.limits.text import header_of
 from mmhash_service.limits.threads import PromptPool, ThreadPool
-from mmhash_service.memo.memo import Memo
+from mmhash_service.memo.memo import CacheStatus, Memo
 from mmhash_service.problems.problem import Problem, shown
 from mmhash_service.resources import Resources
 from mmhash_service.settings import Settings
@@ -130,7 +129,7 @@ class RequestContext:
         *,
         extra: bytes = b"",
         orientation: int = 1,
-        memo: MemoStatus | None = None,
+        memo: CacheStatus | None = None,
     ) -> HashedItem:
         """Return the item with this digest, and compute its key."""
         key = frame(kind, dtype, shape, digest, extra, tenant=self.tenant_secret)

@@ -11,6 +11,7 @@ from mmhash.engines.engine import Engine
 from mmhash.engines.registry import ENGINES, find
 from mmhash.errors import InputError
 from mmhash.view import Kind
+from mmhash_service.memo.memo import CacheStatus
 from mmhash_service.problems.problem import Problem
 
 
@@ -67,9 +68,6 @@ def require(engine: Engine, feature: Literal["annotate", "blocks", "pad"]) -> An
     return found
 
 
-MemoStatus = Literal["hit", "miss"]
-
-
 class HashedItem(NamedTuple):
     """What the service knows about an item after hashing it."""
 
@@ -83,7 +81,7 @@ class HashedItem(NamedTuple):
     key: Digest
     # The EXIF orientation of an image hashed by its pixels, which its key does not cover.
     orientation: int = 1
-    memo: MemoStatus | None = None
+    memo: CacheStatus | None = None
 
 
 def names_of(

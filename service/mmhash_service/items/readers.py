@@ -13,9 +13,10 @@ from mmhash.dtypes import ITEM_SIZE
 from mmhash.errors import InputError
 from mmhash_service.bodies.parsing import check_length
 from mmhash_service.items.context import RequestContext
-from mmhash_service.items.hashed import HashedItem, MemoStatus
+from mmhash_service.items.hashed import HashedItem
 from mmhash_service.items.schema import JsonItem
 from mmhash_service.memo.entries import Fetched, Pixels
+from mmhash_service.memo.memo import CacheStatus
 from mmhash_service.problems.problem import Problem
 
 # BLAKE3 is fastest on pieces that begin and end at a multiple of this. Pieces from a socket do not.
@@ -174,7 +175,7 @@ async def recall_pixels(
 
 
 def _pixels_item(
-    context: RequestContext, name: str | None, pixels: Pixels, status: MemoStatus
+    context: RequestContext, name: str | None, pixels: Pixels, status: CacheStatus
 ) -> HashedItem:
     frames, nbytes, digest, extra, orientation = pixels
     shape = (frames,)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mmhash_service.problems.problem import Problem
 
@@ -81,18 +81,20 @@ def trace_id() -> str:
     return f"{context.trace_id:032x}" if context.is_valid else ""
 
 
-@contextmanager
-def request_span(method: str, route: str, headers: Iterable[Header]) -> Iterator[None]:
+def request_span(
+    method: str, route: str, headers: Iterable[Header]
+) -> AbstractContextManager[None]:
     """Record a request as part of the trace that its header traceparent names."""
     if _tracer is None:
-        yield
-        return
+        return _NO_SPAN
     method = method if method in _METHODS else "_OTHER"
-    parent = _parent(headers)
-    with _record(_tracer, f"{method} {route}", parent=parent, kind=trace.SpanKind.SERVER):
-        note("http.request.method", method)
-        note("http.route", route)
-        yield
+    return _record(
+        _tracer,
+        f"{method} {route}",
+        context=_parent(headers),
+        kind=trace.SpanKind.SERVER,
+        attributes={"http.request.method": method, "http.route": route},
+    )
 
 
 def note_status(status: int) -> None:
@@ -123,18 +125,12 @@ def _parent(headers: Iterable[Header]) -> "Context | None":
 
 
 @contextmanager
-def _record(
-    tracer: "Tracer",
-    name: str,
-    parent: "Context | None" = None,
-    kind: "trace.SpanKind | None" = None,
-) -> Iterator[None]:
+def _record(tracer: "Tracer", name: str, **options: Any) -> Iterator[None]:
     with tracer.start_as_current_span(
         name,
-        context=parent,
-        kind=kind or trace.SpanKind.INTERNAL,
         record_exception=False,  # the message may hold a client's bytes
         set_status_on_exception=False,
+        **options,
     ) as current:
         try:
             yield
