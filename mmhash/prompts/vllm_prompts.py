@@ -12,8 +12,8 @@ from mmhash.prompts.families.family import Family, Placeholder
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.templates import NOT_PASSED, OWN_ARGUMENTS, ChatTemplate
 from mmhash.requests import EngineRequest, MediaPart, Modality, UnplannedError
-from mmhash.requests.items import arguments_of
 from mmhash.requests.members import (
+    arguments_of,
     completion_prompts,
     read_objects,
     read_switch,

@@ -1,5 +1,6 @@
 """Read the members of a request. An error names the member that has the wrong type."""
 
+import json
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -82,3 +83,14 @@ def expect_ids(name: str, value: Any) -> list[int]:
     if not isinstance(value, list) or not all(type(one) is int for one in value):
         raise InputValueError(f"{name} must be a text or a list of token ids, for one prompt")
     return value
+
+
+def arguments_of(function: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a tool call. Anything but an object counts as an empty object."""
+    value = function.get("arguments")
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return {}
+    return value if isinstance(value, dict) else {}

@@ -8,10 +8,10 @@ from typing import Any
 from mmhash.engines.engine import Engine, NoFieldError
 from mmhash.errors import InputValueError
 from mmhash.requests import sglang_messages, vllm_messages
-from mmhash.requests.blocks import AddImage
 from mmhash.requests.document import Document
 from mmhash.requests.engine_request import EngineRequest, Place
 from mmhash.requests.media_source import is_clear
+from mmhash.requests.message_blocks import AddImage
 from mmhash.requests.raw_json import RequestError, kind_of
 
 # The engine puts the media type into a data: URL, where a comma would begin the content.

@@ -11,7 +11,7 @@ from mmhash.requests import sglang_responses, vllm_responses
 from mmhash.requests.chat import read_part
 from mmhash.requests.document import Document
 from mmhash.requests.engine_request import EngineRequest
-from mmhash.requests.items import ReadPart
+from mmhash.requests.response_items import ReadPart
 
 _CONVERTERS: Mapping[str, Callable[[Mapping[str, Any], str, ReadPart], dict[str, Any]]] = {
     "sglang": sglang_responses.convert,

@@ -6,7 +6,8 @@ from typing import Any
 
 from mmhash.engines.sglang.releases import reads_every_form
 from mmhash.errors import InputValueError
-from mmhash.requests.blocks import (
+from mmhash.requests.members import read_object, read_objects
+from mmhash.requests.message_blocks import (
     AddImage,
     blocks_of,
     call_of,
@@ -14,7 +15,6 @@ from mmhash.requests.blocks import (
     schema_of,
     text_of,
 )
-from mmhash.requests.members import read_object, read_objects
 
 # SGLang drops Anthropic's server tools, whose types have these prefixes.
 _SERVER_TOOLS = ("web_search_", "computer_", "bash_", "text_editor_")

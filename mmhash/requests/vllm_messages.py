@@ -5,7 +5,8 @@ from typing import Any
 
 from mmhash.engines.releases import is_since
 from mmhash.errors import InputValueError
-from mmhash.requests.blocks import (
+from mmhash.requests.members import expect_text, read_object, read_objects
+from mmhash.requests.message_blocks import (
     AddImage,
     blocks_of,
     call_of,
@@ -13,7 +14,6 @@ from mmhash.requests.blocks import (
     schema_of,
     text_of,
 )
-from mmhash.requests.members import expect_text, read_object, read_objects
 
 BILLING_HEADER = "x-anthropic-billing-header"
 """The prefix of Claude Code's billing line, which changes with every request. vLLM removes it."""

@@ -7,8 +7,8 @@ from typing import Any
 from mmhash.engines.releases import is_since
 from mmhash.errors import InputValueError
 from mmhash.json_pointer import Path
-from mmhash.requests.items import CUSTOM_PARAMETERS, ReadPart, items_of
 from mmhash.requests.members import expect_text, read_objects
+from mmhash.requests.response_items import CUSTOM_PARAMETERS, ReadPart, items_of
 
 _COPIED = (
     *("model", "chat_template_kwargs", "cache_salt", "kv_transfer_params"),

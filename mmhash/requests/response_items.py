@@ -1,6 +1,5 @@
 """Input items of Responses requests, as every engine validates them."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -36,14 +35,3 @@ def items_of(members: Mapping[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]
         raise InputValueError("the type of an input item must be a text")
     for index, item in enumerate(given):
         yield ("input", index), item
-
-
-def arguments_of(function: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a tool call. Anything but an object counts as an empty object."""
-    value = function.get("arguments")
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            return {}
-    return value if isinstance(value, dict) else {}
