@@ -39,7 +39,7 @@ _MOST_FRAMES = 32
 _FRAME_OPTIONS = {"fps", "num_frames"}
 
 # How each engine makes the ids of each prompt, before placeholders are expanded.
-_PROMPTS = {"vllm": vllm_prompts.prompts, "sglang": sglang_prompts.prompts}
+_PROMPT_IDS = {"vllm": vllm_prompts.prompt_ids, "sglang": sglang_prompts.prompt_ids}
 
 
 class Planner:
@@ -96,7 +96,7 @@ class Planner:
         if media is None:
             media = {source: self._read(source) for source in dict.fromkeys(self.sources)}
         items = [media[source] for source in self.sources]
-        prompts = _PROMPTS[self.engine.name](self.family, self.request, self.options)
+        prompts = _PROMPT_IDS[self.engine.name](self.family, self.request, self.options)
         plans = [self._plan_prompt(prompt, items) for prompt in prompts]
         if len(plans) == 1:
             return plans[0]

@@ -46,7 +46,7 @@ _ADAPTER = re.compile(r":(?!//)")
 _MEMBERS = ("tool_call_id", "name", "phase", "reasoning_content", "tool_calls", "prefix")
 
 
-def prompts(family: Family, request: EngineRequest, options: PlanOptions) -> list[list[int]]:
+def prompt_ids(family: Family, request: EngineRequest, options: PlanOptions) -> list[list[int]]:
     """Return the ids of each prompt before expansion."""
     body, form = request.members, request.document.form
     # Each server draws an adapter's id at random, and names pages by it. A session adds its own

@@ -54,7 +54,7 @@ _TOOL = ("function", "type")
 _FUNCTION = ("name", "description", "parameters", "strict")
 
 
-def prompts(family: Family, request: EngineRequest, options: PlanOptions) -> list[list[int]]:
+def prompt_ids(family: Family, request: EngineRequest, options: PlanOptions) -> list[list[int]]:
     """Return the ids of each prompt before expansion."""
     files, body = family.files, request.members
     encode = partial(files.encoder.encode, tenant=options["tenant"])

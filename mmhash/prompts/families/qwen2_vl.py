@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import Family, Placeholder
 from mmhash.prompts.families.patches import Patches, PixelRange, read_pixels
 from mmhash.prompts.families.processor_options import read_options
@@ -67,7 +68,7 @@ class Qwen2VL(Family):
         chosen = read_options(options, "videos_kwargs", PIXEL_OPTIONS)
         least, most = read_pixels(chosen, self.video.pixels)
         if size.frames < 1:
-            raise UnknownModelError("the number of the video's frames is not known")
+            raise InputValueError("the number of the video's frames is not known")
         if self.is_capped:
             total = int(self.max_video_tokens * self.video.factor**2 * 0.9)
             share = total * self.video.frames // size.frames

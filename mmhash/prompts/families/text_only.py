@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from mmhash.errors import InputValueError
 from mmhash.prompts.families.family import Family
 from mmhash.prompts.files import ModelFiles
 from mmhash.prompts.items import Expansion, MediaSize
@@ -28,4 +29,4 @@ class TextOnly(Family):
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
         """Refuse the item."""
         del size, options
-        raise UnknownModelError(f"the model takes no {modality} items")
+        raise InputValueError(f"the model takes no {modality} items")

@@ -75,7 +75,7 @@ class ModelProcessor:
     def facts(self) -> Facts:
         """Return facts about the processor. Raise UnknownModelError if it cannot be loaded."""
         if self._facts is None:
-            facts = _decode(self._ask(b"", _START_S), Facts)
+            facts = _decode(self._ask(None, _START_S), Facts)
             if facts.error:
                 raise UnknownModelError(f"the model's processor cannot be loaded: {facts.error}")
             self._facts = facts
@@ -99,7 +99,7 @@ class ModelProcessor:
 
     def ask(self, question: Question) -> bytes:
         """Return the helper's raw answer, to be checked and cached by `learn`."""
-        return self._ask(msgspec.msgpack.encode(question), self._answer_s)
+        return self._ask(question, self._answer_s)
 
     def learn(self, question: Question, answer: bytes) -> Expansion:
         """Check and cache an answer. Raise InputValueError if the processor refuses the item."""
@@ -108,11 +108,12 @@ class ModelProcessor:
             self._known.put(question, expansion)
         return expansion
 
-    def _ask(self, message: bytes, timeout_s: float) -> bytes:
+    def _ask(self, question: Question | None, timeout_s: float) -> bytes:
+        """Return the raw answer to a question, or without a question the facts."""
         mine, theirs = socket.socketpair()
         with mine:
             with theirs:
-                self._send(message, theirs.fileno())
+                self._send(msgspec.msgpack.encode(question), theirs.fileno())
             mine.settimeout(timeout_s)
             answer = bytearray()
             try:
@@ -129,7 +130,6 @@ class ModelProcessor:
         return bytes(answer)
 
     def _send(self, message: bytes, descriptor: int) -> None:
-        message = message or b"\xc0"  # an empty packet would read as the end
         with self._starting:
             try:
                 socket.send_fds(self._questions or self._start(), [message], [descriptor])

@@ -35,7 +35,7 @@ class Answer(msgspec.Struct, array_like=True):
 
 
 class Facts(msgspec.Struct, array_like=True):
-    """Facts about a loaded processor, sent in answer to an empty message."""
+    """Facts about a loaded processor, sent in answer to None in place of a question."""
 
     targets: dict[Modality, str] = {}
     """For each modality, the text that the processor replaces."""
