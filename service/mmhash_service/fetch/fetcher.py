@@ -85,14 +85,9 @@ class Fetcher:
         async with aclosing(await self._send(url, known)) as response:
             headers = httpx.Headers(response.headers)
             is_unchanged = response.status == 304 and known is not None
-            if not is_unchanged or headers.get("etag", known) == known:
-                remote = Remote(response, headers, self._max_bytes, unchanged=is_unchanged)
-                if is_unchanged:
-                    await remote.read(lambda _: None)
-                yield remote
-                return
-        # The 304 names other content, so ask again without a condition.
-        async with self._open(url, None) as remote:
+            remote = Remote(response, headers, self._max_bytes, unchanged=is_unchanged)
+            if is_unchanged:
+                await remote.read(lambda _: None)
             yield remote
 
     async def _send(self, url: httpx.URL, known: str | None) -> httpcore.Response:

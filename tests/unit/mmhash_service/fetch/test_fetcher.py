@@ -278,14 +278,6 @@ def test_changed_content_is_sent(origin: Any) -> None:
     assert (got.contents, got.etags) == ([b"new"], ['"f"'])
 
 
-def test_a_304_for_other_content_is_asked_again(origin: Any) -> None:
-    turn = iter([b'HTTP/1.1 304 No\r\nETag: "x"\r\n\r\n', origin.ok(b"new")])
-    origin.answers["/"] = lambda connection: connection.sendall(next(turn))
-    assert get(origin, "/", known=ETAG).contents == [b"new"]
-    assert "If-None-Match" in origin.heads[0]
-    assert "If-None-Match" not in origin.heads[1]
-
-
 @pytest.fixture(scope="module")
 def authority() -> trustme.CA:
     return trustme.CA()
