@@ -1,5 +1,6 @@
 """Models without a built-in family: their own processor counts tokens, in a helper process."""
 
+import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
@@ -37,9 +38,11 @@ class Processed(Family):
             if texts is None or modality in texts
         }
         self._kind = "" if files.unchecked else kind
-        self._step = 1
+        self._step, self._longest = 1, sys.maxsize
         if self._kind in checked.PADDED_CLIPS:
             self._step = files.audio_processor.get("hop_length", int, 160)
+        if self._kind in checked.CUT_CLIPS:
+            self._longest = files.audio_processor.get("n_samples", int, 480_000)
         self._newlines = Newlines(files.encoder, engine) if self._kind in checked.MERGED else None
         self.numbers_items = kind in checked.NUMBERED
 
@@ -86,6 +89,6 @@ class Processed(Family):
             size.frames,
             size.fps,
             size.times,
-            -(-size.samples // self._step) * self._step,
+            min(-(-size.samples // self._step) * self._step, self._longest),
             size.place,
         )

@@ -180,7 +180,9 @@ class _Processor:
             named = "audio_processor" if hasattr(self._processor, "audio_processor") else None
             extractor = getattr(self._processor, named or "feature_extractor")
             silence = self._torch.zeros(question.samples).numpy()
-            return {"audio": [silence] * number, "sampling_rate": extractor.sampling_rate}
+            # Like vLLM: some processors would cut a clip off after 30 seconds.
+            options = {"sampling_rate": extractor.sampling_rate, "truncation": False}
+            return {"audio": [silence] * number, "audio_kwargs": options}
         if question.modality == "image" and values:
             from PIL import Image  # noqa: PLC0415  (what engines give a processor)
 

@@ -46,6 +46,15 @@ def test_options_and_modalities_that_are_not_checked_are_refused(model: Model) -
         family.expand("image", MediaSize(8000, 1), {})
 
 
+@pytest.mark.slow
+def test_a_long_clip_is_cut_off_only_where_vllm_cuts_it_off(tmp_path: Path) -> None:
+    folder = processed_models.write_qwen2_audio(tmp_path)
+    for unchecked, tokens in ((False, 750), (True, 937)):
+        family = Model.load(folder, unchecked=unchecked).family("vllm", "0.32.0")
+        expansion = family.expand("audio", MediaSize(samples=600_000), {})
+        assert len(expansion.token_ids) == tokens
+
+
 def test_sglang_expands_some_types_as_their_processor_does() -> None:
     assert checked.texts("pixtral", "sglang", "0.5.23").keys() == {"image"}
     with pytest.raises(UnknownModelError, match="nobody has checked"):
