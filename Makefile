@@ -58,7 +58,7 @@ SLOW_FOLDERS := --ignore tests/browser --ignore tests/live
 test: $(DEV)
 	HYPOTHESIS_PROFILE=fast $(PYTEST) -m "not slow and not live" $(SLOW_FOLDERS) $(ARGS)
 
-# Run the engines last and alone, because each takes all cores to start.
+# Run the engines last, because each takes a core for many seconds to start.
 test-all: $(DEV)
 	$(PYTEST) -m "not live" $(ARGS)
 	$(MAKE) live
@@ -90,9 +90,10 @@ fuzz: $(DEV)
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS)
 
 # Runs unmodified vLLM and SGLang servers on the CPU. First builds them in ~/.cache/mmhash-live.
+# Two test processes have an engine each: one starts, on one core, while the other is tested.
 live: $(DEV)
 	@begin=$$(date +%s); \
-	$(BIN)/python -m pytest -m "live and not slow" tests/live $(ARGS); code=$$?; \
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadscope -m "live and not slow" tests/live $(ARGS); code=$$?; \
 	echo "make live: $$(( $$(date +%s) - begin )) s"; exit $$code
 
 # Compares prompt plans with transformers' processors, in an environment in ~/.cache/mmhash-oracle, and

@@ -36,7 +36,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # Files with slow tests run first: a long one at the end would leave the other cores idle.
-    # Live tests run one at a time, and keep the order in which they share engines.
+    # Live tests keep the order in which they share engines.
     slow = {
         item.path
         for item in items

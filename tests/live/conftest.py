@@ -1,22 +1,26 @@
-"""Starts one engine at a time, and each only once for all of its tests."""
+"""Starts each engine once for all of its tests.
+
+`make live` has two test processes, so two engines run at a time.
+"""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
-from tests.live import models, results
+from tests.live import prompts, results
 from tests.live.engines import Engine, running
 from tests.live.environments import CACHE, Environment
-from tests.live.prompts import guard_settings
+from tests.live.models import LORA
 from tests.live.setups import WIDE_OPEN, Setup
-
-LORA = "tiny-lora"
-
 
 SETUPS = (
     Setup("vllm", "0.32.0", WIDE_OPEN, guard="switched", has_lora=True, quick="all"),
@@ -34,12 +38,59 @@ SETUPS = (
     Setup("sglang", "0.5.20", guard="switched", quick="names"),
 )
 
+PLUGGED = (
+    Setup("vllm", "0.32.0", WIDE_OPEN, guard="plugin", quick="all"),
+    Setup("sglang", "0.5.23", guard="plugin", quick="all"),
+    Setup(
+        "sglang",
+        "0.5.23",
+        ("--load-format", "dummy", "--enable-multimodal"),
+        guard="plugin",
+        model="qwen3_vl",
+        quick="all",
+    ),
+    Setup("sglang", "0.5.20", guard="plugin", quick="all"),
+)
+
 _GUARDS = {
     "always": "mmhash_service.guard.Guard",
     "switched": "tests.live.stand_ins.switched_guard.SwitchedGuard",
 }
 
-_PARAMETERS = [pytest.param(one, id=one.name) for one in SETUPS]
+TENANTS = {"acme": "11" * 32}
+
+# Lets a test break the plugin, and mend it again, in a running engine.
+_BREAKABLE = """
+import os, pathlib, time
+
+import mmhash
+
+key = mmhash.key
+
+def breakable(*arguments, **options):
+    mode = pathlib.Path(os.environ["LIVE_MODE"]).read_text()
+    if mode == "raises":
+        raise RuntimeError("broken")
+    if mode == "slow":
+        time.sleep(5)
+    return key(*arguments, **options)
+
+mmhash.key = breakable
+"""
+
+
+class EngineScheduling(LoadScopeScheduling):
+    """Runs all tests of an engine in one test process, which then starts the engine once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path, _, test = nodeid.partition("::")
+        _, _, parameters = test.partition("[")
+        names = (one.name for one in (*SETUPS, *PLUGGED))
+        return next((one for one in names if parameters.startswith((f"{one}]", f"{one}-"))), path)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> EngineScheduling | None:
+    return EngineScheduling(config, log) if _is_live(config) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -66,8 +117,8 @@ def _is_quick(item: pytest.Item) -> bool:
 
 def _setup_of(item: pytest.Item) -> Setup | None:
     callspec = getattr(item, "callspec", None)
-    setup = callspec.params.get("engine") if callspec else None
-    return setup if isinstance(setup, Setup) else None
+    given = callspec.params.values() if callspec else ()
+    return next((one for one in given if isinstance(one, Setup)), None)
 
 
 def _is_live(config: pytest.Config) -> bool:
@@ -92,11 +143,13 @@ def _is_wanted(item: pytest.Item) -> bool:
     releases = getattr(module, "RELEASES", None)
     if releases is not None and f"{setup.engine}@{setup.release}" not in releases:
         return False
+    if getattr(module, "TAKES_HASHES", False) and setup.model == "qwen3_vl":
+        return False
     return not (getattr(module, "WITHOUT_GUARD", False) and setup.guard == "always")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if _is_live(session.config):
+    if _is_live(session.config) and not hasattr(session.config, "workerinput"):
         results.publish()
 
 
@@ -116,35 +169,66 @@ def plugin_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-@pytest.fixture(scope="session", params=_PARAMETERS)
+@pytest.fixture(scope="session", params=SETUPS, ids=lambda setup: setup.name)
 def engine(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Engine]:
     """A running engine. pytest groups the tests by engine, so each engine starts once."""
     setup: Setup = request.param
-    environment = Environment(setup.engine, setup.release)
-    environment.build_or_skip()
-    options = list(setup.options)
+    options: list[str] = []
     variables = {} if setup.seed is None else {"PYTHONHASHSEED": setup.seed}
-    loras: dict[str, str] = {}
     if setup.guard is not None:
-        variables |= guard_settings(environment.spelling)
+        variables |= prompts.guard_settings(f"{setup.engine}@{setup.release}")
     if setup.guard is not None and setup.engine == "vllm":
         options += ["--middleware", _GUARDS[setup.guard]]
+    with _started(setup, tmp_path_factory.mktemp("engine"), options, variables) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="session", params=PLUGGED, ids=lambda setup: setup.name)
+def plugged(
+    request: pytest.FixtureRequest, plugin_site: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Engine]:
+    """A running engine whose plugin has keys and the guard, which takes the tags of one tenant."""
+    setup: Setup = request.param
+    folder = tmp_path_factory.mktemp("plugin")
+    (folder / "sitecustomize.py").write_text(_BREAKABLE)
+    (folder / "mode").write_text("fine")
+    variables = {
+        "PYTHONPATH": f"{folder}{os.pathsep}{plugin_site}",
+        "MMHASH_PLUGIN": "keys,guard",
+        "MMHASH_GUARD_SECRETS": prompts.SECRET.hex(),
+        "MMHASH_GUARD_TENANT": "victim",
+        "LIVE_MODE": str(folder / "mode"),
+    }
+    if setup.engine == "sglang":
+        variables |= {"MMHASH_TENANTS": json.dumps(TENANTS), "SGLANG_PLUGINS": "mmhash"}
+    with _started(setup, folder, [], variables) as engine:
+        assert "mmhash is on" in engine.log.read_text()
+        yield engine
+
+
+@contextmanager
+def _started(
+    setup: Setup, folder: Path, options: list[str], variables: dict[str, str]
+) -> Iterator[Engine]:
+    environment = Environment(setup.engine, setup.release)
+    environment.build_or_skip()
+    loras: dict[str, str] = {}
     if setup.has_lora:
-        loras[LORA] = str(environment.model("qwen2_vl") / LORA)
-        models.write_lora(Path(loras[LORA]))
-        options += ["--enable-lora", "--max-lora-rank", "8", "--lora-modules"]
-        options += [f"{LORA}={loras[LORA]}"]
-    log = tmp_path_factory.mktemp("engine") / f"{setup.engine}-{setup.release}.log"
+        loras[LORA] = str(environment.model(setup.model) / LORA)
+        options = [*options, "--enable-lora", "--max-lora-rank", "8", "--lora-modules"]
+        options.append(f"{LORA}={loras[LORA]}")
+    log = folder / "engine.log"
     try:
         with running(
             environment,
-            "qwen2_vl",
+            setup.model,
+            *setup.options,
             *options,
             log=log,
             variables=variables,
-            has_guard=setup.guard is not None,
+            has_guard=setup.guard in {"always", "switched"},
         ) as started:
             started.name_of_setup = setup.name
             started.algorithm, started.seed, started.loras = setup.algorithm, setup.seed, loras
@@ -155,4 +239,3 @@ def engine(
         kept.mkdir(exist_ok=True)
         if log.exists():
             shutil.copy(log, kept / f"{setup.name.replace(', ', '-')}.log")
-        (kept / "last.json").write_text(json.dumps(setup._asdict()))

@@ -33,6 +33,8 @@ _VARIABLES = {
     # Run the worker in the scheduler's process. Starting takes much less CPU, and the two do not
     # wait for each other in a busy loop.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    # The engine's process would import everything a second time.
+    "VLLM_WORKER_MULTIPROC_METHOD": "fork",
     # By default all servers of a machine bind to the same core. With two servers in busy loops,
     # requests would wait for seconds.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -112,6 +114,7 @@ class Engine:
     replay: str = ""
     # How the engine was started, as far as names depend on it.
     name_of_setup: str = ""
+    model: str = "qwen2_vl"
     algorithm: str = "sha256"
     seed: str | None = None
     loras: dict[str, str] = field(default_factory=dict)
@@ -200,7 +203,9 @@ def running(
             events = Events(f"tcp://127.0.0.1:{events_port}")
             try:
                 replay = f"tcp://127.0.0.1:{replay_port}"
-                yield Engine(environment, url, events, log, client, process.pid, replay)
+                engine = Engine(environment, url, events, log, client, process.pid, replay)
+                engine.model = model
+                yield engine
             finally:
                 events.close()
     finally:

@@ -1,6 +1,7 @@
 """Builds a virtual environment for each release of an engine or of Envoy, outside the tree.
 
-`python -m tests.live.environments ENGINE@RELEASE…` builds these environments.
+`python -m tests.live.environments ENGINE@RELEASE…` builds these environments. For that, Python needs
+no packages: `.ci/run` builds them beside the project's own environment.
 """
 
 import os
@@ -14,9 +15,6 @@ from fcntl import LOCK_EX, flock
 from pathlib import Path
 from shutil import copytree, rmtree
 
-import pytest
-
-from tests.live import models
 from tests.live.tiny import TINY
 from tests.support.vision_operators import declare_vision_operators
 
@@ -138,6 +136,8 @@ class Environment:
         try:
             self.build()
         except UnavailableError as error:
+            import pytest
+
             pytest.skip(str(error))
 
     def build(self) -> None:
@@ -174,12 +174,16 @@ class Environment:
 
         The other models serve only to compare prompts and names, for which dummy weights suffice.
         """
+        from tests.live import models
+
         folder = CACHE / f"model-{name}-v{models.RECIPE}"
         with _locked(CACHE / f"{folder.name}.lock"):
             if not (folder / "config.json").exists():
                 models.write(name, folder)
                 if name not in TINY:
                     (folder / "chat_template.jinja").write_text(models.SHOWING_TEMPLATE)
+            if name not in TINY and not (folder / models.LORA / "adapter_config.json").exists():
+                models.write_lora(folder / models.LORA)
             if (
                 self.engine == "sglang"
                 and name not in TINY

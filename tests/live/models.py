@@ -11,6 +11,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from tests.live.tiny import COMMON, TINY, Tiny
 
 RECIPE = 5
+LORA = "tiny-lora"
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"

@@ -152,7 +152,9 @@ def part(media: Media, uuid: str | None) -> dict[str, Any]:
     return {"type": name, name: {"url": media.url}} | ({} if uuid is None else {"uuid": uuid})
 
 
-def tags(engine: Engine, prompt: Prompt, tenant: str | None) -> list[str]:
+def tags(
+    engine: Engine, prompt: Prompt, tenant: str | None, *, secret: bytes = SECRET
+) -> list[str]:
     """Return the tags of a prompt's media, as a service with the guard's secret signs them."""
     return [
         sign_tag(
@@ -160,7 +162,7 @@ def tags(engine: Engine, prompt: Prompt, tenant: str | None) -> list[str]:
             engine=engine.name,
             tenant=tenant,
             expires=int(time.time()) + 600,
-            secrets=[SECRET],
+            secrets=[secret],
         )
         for one in prompt.media
     ]

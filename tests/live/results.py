@@ -2,6 +2,7 @@
 
 import datetime
 import json
+from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,15 @@ COLUMNS = (
 
 def record(file: str, row: str, column: str, value: str) -> None:
     """Set one cell of a table, and write the table as JSON and as Markdown."""
-    FOLDER.mkdir(exist_ok=True)
     path = FOLDER / f"{file}.json"
-    table: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    cells = table.setdefault(row, {})
-    cells[column] = value
-    cells["date"] = datetime.datetime.now(datetime.UTC).date().isoformat()
-    path.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n")
-    (FOLDER / f"{file}.md").write_text(_markdown(table, FIRST[file]))
+    with Path(__file__).open() as lock:
+        flock(lock, LOCK_EX)  # several test processes record
+        table: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        cells = table.setdefault(row, {})
+        cells[column] = value
+        cells["date"] = datetime.datetime.now(datetime.UTC).date().isoformat()
+        path.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n")
+        (FOLDER / f"{file}.md").write_text(_markdown(table, FIRST[file]))
 
 
 _ROOT = Path(__file__).parents[2]

@@ -18,8 +18,9 @@ class Setup(NamedTuple):
     options: tuple[str, ...] = ()
     algorithm: str = "sha256"
     seed: str | None = None
-    guard: str | None = None  # "always", or "switched" by a header
+    guard: str | None = None  # "always", "switched" by a header, or the "plugin"
     has_lora: bool = False
+    model: str = "qwen2_vl"
     # Which of its tests `make live` runs. All others are slow, and `make live` must end in minutes.
     quick: Literal["all", "names", "none"] = "none"
 
@@ -32,4 +33,8 @@ class Setup(NamedTuple):
             parts.append(f"PYTHONHASHSEED={self.seed}")
         if self.guard == "always":
             parts.append("guard")
+        if self.guard == "plugin":
+            parts.append("plugin")
+        if self.model != "qwen2_vl":
+            parts.append(self.model)
         return ", ".join(parts)

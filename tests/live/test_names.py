@@ -8,8 +8,8 @@ import pytest
 from mmhash.engines import sglang, vllm
 from mmhash.kvindex.table import block_ids
 from tests.live import prompts, results
-from tests.live.conftest import LORA
 from tests.live.engines import Engine
+from tests.live.models import LORA
 from tests.live.prompts import Prompt, film, image, video
 from tests.support.service import Service, serving
 

@@ -2,8 +2,6 @@
 
 import base64
 import io
-import json
-import os
 import secrets
 import subprocess
 from collections.abc import Callable, Iterator
@@ -21,19 +19,12 @@ import mmhash
 from mmhash.prompts import Model
 from mmhash.verify import verify_engine
 from tests.live import prompts
-from tests.live.engines import Engine, running, variables_of
+from tests.live.conftest import TENANTS
+from tests.live.engines import Engine, variables_of
 from tests.live.environments import Environment
-from tests.live.setups import WIDE_OPEN
 from tests.support.gateway import gateway_before
 from tests.support.waiting import wait_until
 
-RELEASES = (
-    ("sglang", "0.5.23", "qwen2_vl"),
-    ("sglang", "0.5.23", "qwen3_vl"),  # this model takes no hashes from callers
-    ("sglang", "0.5.20", "qwen2_vl"),
-    ("vllm", "0.32.0", "qwen2_vl"),
-)
-TENANTS = {"acme": "11" * 32}
 FORMATS = ("PNG", "BMP", "JPEG", "WEBP", "GIF", "TIFF")
 
 
@@ -56,28 +47,6 @@ def image_file(format_: str = "PNG") -> File:
     return File(buffer.getvalue(), format_)
 
 
-@pytest.fixture(scope="module", params=RELEASES, ids="@".join)
-def hooked(
-    request: pytest.FixtureRequest, plugin_site: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Engine]:
-    """An engine whose plugin has keys and the guard."""
-    name, release, model = request.param
-    environment = Environment(name, release)
-    environment.build_or_skip()
-    variables = {"PYTHONPATH": str(plugin_site), "MMHASH_PLUGIN": "keys,guard"}
-    if name == "sglang":
-        variables |= {"MMHASH_GUARD_SECRETS": prompts.SECRET.hex()}
-        variables |= {"MMHASH_TENANTS": json.dumps(TENANTS)}
-    log = tmp_path_factory.mktemp("plugin") / "engine.log"
-    options: list[str] = list(WIDE_OPEN) if name == "vllm" else []
-    if model == "qwen3_vl":
-        options = ["--load-format", "dummy", "--enable-multimodal"]
-    with running(environment, model, *options, log=log, variables=variables) as engine:
-        assert "mmhash is on" in log.read_text()
-        engine.name_of_setup = model
-        yield engine
-
-
 class Gateway(NamedTuple):
     """An OpenAI client and a plain client of the gateway in front of an engine."""
 
@@ -86,16 +55,16 @@ class Gateway(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def gateway(hooked: Engine) -> Iterator[Gateway]:
+def gateway(plugged: Engine) -> Iterator[Gateway]:
     worker = (
-        f"{hooked.url},events={hooked.events.endpoint},engine={hooked.spelling},"
-        f"block_size={hooked.block_size}"
+        f"{plugged.url},events={plugged.events.endpoint},engine={plugged.spelling},"
+        f"block_size={plugged.block_size}"
     )
     settings = {
-        "models": {"tiny": str(hooked.environment.model(hooked.name_of_setup))},
+        "models": {"tiny": str(plugged.environment.model(plugged.model))},
         "gateway.health_timeout_s": "30",
     }
-    if hooked.name == "sglang":
+    if plugged.name == "sglang":
         settings |= {"tag_secrets": [prompts.SECRET.hex()], "tenants": TENANTS}
     with (
         gateway_before([worker], settings=settings) as service,
@@ -123,7 +92,7 @@ def tool() -> dict[str, Any]:
 
 def names(engine: Engine, body: dict[str, Any]) -> list[int]:
     """Return the names of a chat's whole blocks from its plan. vLLM names images by their files."""
-    directory = engine.environment.model(engine.name_of_setup)
+    directory = engine.environment.model(engine.model)
     named: dict[str, Any] = {"server": "mmhash"}
     if engine.name == "vllm":
         named = {"hashes": "engine", "model_id": str(directory)}
@@ -132,6 +101,11 @@ def names(engine: Engine, body: dict[str, Any]) -> list[int]:
     )
     assert len(plan.event_ids) == len(plan.token_ids) // engine.block_size
     return plan.event_ids
+
+
+def skip_qwen3(engine: Engine) -> None:
+    if engine.model == "qwen3_vl":
+        pytest.skip("this model takes no hashes from callers")
 
 
 def skip_vllm(engine: Engine) -> None:
@@ -148,20 +122,20 @@ def unsigned(ids: list[int]) -> set[int]:
     [*(((format_,), 0) for format_ in FORMATS), (FORMATS[:3], 2), (FORMATS[3:], 2)],
 )
 def test_chats_store_the_blocks_that_their_plan_names(
-    hooked: Engine, gateway: Gateway, formats: tuple[str, ...], tools: int
+    plugged: Engine, gateway: Gateway, formats: tuple[str, ...], tools: int
 ) -> None:
     body = chat([image_file(format_) for format_ in formats])
     if tools:
         body["tools"] = [tool() for _ in range(tools)]
-    expected = names(hooked, body)
-    hooked.events.settle()
+    expected = names(plugged, body)
+    plugged.events.settle()
     usage = gateway.client.chat.completions.create(**body).usage
     assert usage is not None
     details = usage.prompt_tokens_details
-    known = (details.cached_tokens or 0) // hooked.block_size if details else 0
-    stored = prompts.published(hooked.events.wait(len(expected) - known))
+    known = (details.cached_tokens or 0) // plugged.block_size if details else 0
+    stored = prompts.published(plugged.events.wait(len(expected) - known))
     assert unsigned(expected[known:]) == unsigned(stored)
-    assert known * hooked.block_size <= (96 if tools else 0)  # the text before the tool's name
+    assert known * plugged.block_size <= (96 if tools else 0)  # the text before the tool's name
 
 
 def _as_response(files: list[File], text: str) -> dict[str, Any]:
@@ -195,53 +169,53 @@ def _as_message(files: list[File], text: str) -> dict[str, Any]:
     ("path", "form"), [("/responses", _as_response), ("/messages", _as_message)]
 )
 def test_other_routes_give_the_names_of_a_chat(
-    hooked: Engine,
+    plugged: Engine,
     gateway: Gateway,
     path: str,
     form: Callable[[list[File], str], dict[str, Any]],
 ) -> None:
     files, text = [image_file(), image_file()], secrets.token_hex(60)
-    expected = names(hooked, chat(files, text))
-    hooked.events.settle()
+    expected = names(plugged, chat(files, text))
+    plugged.events.settle()
     gateway.client.post(path, body=form(files, text), cast_to=object)
-    stored = unsigned(prompts.published(hooked.events.wait(len(expected))))
+    stored = unsigned(prompts.published(plugged.events.wait(len(expected))))
     assert unsigned(expected) <= stored  # a response of 16 tokens may fill one more block
 
 
-def test_a_video_has_the_key_of_its_file(hooked: Engine) -> None:
-    if hooked.name_of_setup == "qwen3_vl":
+def test_a_video_has_the_key_of_its_file(plugged: Engine) -> None:
+    if plugged.model == "qwen3_vl":
         pytest.skip("prompts of this model have the time of each frame")
     prompt = prompts.Prompt((prompts.film(),))
-    body = prompts.body(hooked, prompt)
-    hooked.events.settle()
-    if hooked.name == "vllm":
+    body = prompts.body(plugged, prompt)
+    plugged.events.settle()
+    if plugged.name == "vllm":
         del body["messages"][0]["content"][0]["uuid"]
-        ids = hooked.chat(body)["prompt_token_ids"]
+        ids = plugged.chat(body)["prompt_token_ids"]
     else:
         del body["mm_hashes"]
-        ids = hooked.post("/generate", body).json()["prompt_token_ids"]
-    expected = prompts.names(hooked, prompt, ids)
-    stored = unsigned(prompts.published(hooked.events.wait(len(expected))))
+        ids = plugged.post("/generate", body).json()["prompt_token_ids"]
+    expected = prompts.names(plugged, prompt, ids)
+    stored = unsigned(prompts.published(plugged.events.wait(len(expected))))
     assert unsigned(expected) <= stored
 
 
-def test_the_server_says_what_is_on(hooked: Engine) -> None:
-    skip_vllm(hooked)
-    answer = hooked.client.get("/mmhash").json()
+def test_the_server_says_what_is_on(plugged: Engine) -> None:
+    skip_vllm(plugged)
+    answer = plugged.client.get("/mmhash").json()
     assert answer == {"version": mmhash.__version__, "features": ["guard", "keys", "tenants"]}
 
 
 def test_a_gateway_plans_chats_whole_and_leaves_them_alone(
-    hooked: Engine, gateway: Gateway
+    plugged: Engine, gateway: Gateway
 ) -> None:
     """The gateway finds the plugin by itself."""
     body = chat([image_file(), image_file("JPEG")])
     (state,) = gateway.plain.get("/workers").json()["workers"]
-    assert state["plugin"] == (["guard", "keys", "tenants"] if hooked.name == "sglang" else None)
+    assert state["plugin"] == (["guard", "keys", "tenants"] if plugged.name == "sglang" else None)
     routed = gateway.plain.post("/route", json=body).json()
     assert routed["request"] == body
-    planned = routed["plan"]["blocks"] * hooked.block_size
-    assert planned > routed["plan"]["tokens"] - hooked.block_size
+    planned = routed["plan"]["blocks"] * plugged.block_size
+    assert planned > routed["plan"]["tokens"] - plugged.block_size
     gateway.client.chat.completions.create(**body)
 
     def matched() -> int:
@@ -252,145 +226,93 @@ def test_a_gateway_plans_chats_whole_and_leaves_them_alone(
     usage = gateway.client.chat.completions.create(**body).usage
     assert usage is not None
     assert usage.prompt_tokens_details is not None
-    assert usage.prompt_tokens_details.cached_tokens >= planned - hooked.block_size
+    assert usage.prompt_tokens_details.cached_tokens >= planned - plugged.block_size
 
 
-def test_verify_engine_checks_the_names_of_the_plugin(hooked: Engine) -> None:
-    skip_vllm(hooked)
-    report = verify_engine(hooked.url, hooked.events.endpoint)
+def test_verify_engine_checks_the_names_of_the_plugin(plugged: Engine) -> None:
+    skip_vllm(plugged)
+    report = verify_engine(plugged.url, plugged.events.endpoint)
     assert report.is_correct, report.line()
     assert report.server == "mmhash"
     assert report.plugin == ("guard", "keys", "tenants")
 
 
-def test_each_tenant_has_names_of_its_own(hooked: Engine, gateway: Gateway) -> None:
-    skip_vllm(hooked)
+def test_each_tenant_has_names_of_its_own(plugged: Engine, gateway: Gateway) -> None:
+    skip_vllm(plugged)
     body = chat([image_file()])
     tenants: tuple[dict[str, str], ...] = ({}, {"x-mmhash-tenant": "acme"})
     stored = []
     for headers in tenants:
-        hooked.events.settle()
+        plugged.events.settle()
         gateway.client.chat.completions.create(**body, extra_headers=headers)
 
         def matched(headers: dict[str, str] = headers) -> int:
             routed = gateway.plain.post("/route", json=body, headers=headers).json()
             return int(routed["workers"][0]["matched_tokens"])
 
-        planned = len(names(hooked, body)) * hooked.block_size
+        planned = len(names(plugged, body)) * plugged.block_size
         wait_until(lambda: matched() == planned)  # noqa: B023
-        stored.append(unsigned(prompts.published(hooked.events.take())))
+        stored.append(unsigned(prompts.published(plugged.events.take())))
     assert not stored[0] & stored[1]
 
 
-BROKEN = """
-import os, pathlib, time
-
-import mmhash
-
-key = mmhash.key
-
-def broken(*arguments, **options):
-    mode = pathlib.Path(os.environ["BROKEN"]).read_text()
-    if mode == "raises":
-        raise RuntimeError("broken")
-    if mode == "slow":
-        time.sleep(5)
-    return key(*arguments, **options)
-
-mmhash.key = broken
-"""
+@pytest.fixture
+def mode(plugged: Engine) -> Iterator[Path]:
+    """The file that breaks the plugin."""
+    file = plugged.log.with_name("mode")
+    yield file
+    file.write_text("fine")
 
 
-@pytest.mark.parametrize(
-    ("name", "release"),
-    [
-        ("sglang", "0.5.23"),
-        pytest.param("sglang", "0.5.20", marks=pytest.mark.slow),
-        ("vllm", "0.32.0"),
-    ],
-)
-def test_requests_are_answered_whatever_the_plugin_does(
-    plugin_site: Path, tmp_path: Path, name: str, release: str
-) -> None:
+def test_requests_are_answered_whatever_the_plugin_does(plugged: Engine, mode: Path) -> None:
     """The plugin raises, or is slow, or gets a tag that is signed with another secret."""
-    environment = Environment(name, release)
-    environment.build_or_skip()
-    (tmp_path / "sitecustomize.py").write_text(BROKEN)
-    mode = tmp_path / "mode"
-    mode.write_text("fine")
-    variables = {
-        "PYTHONPATH": f"{tmp_path}{os.pathsep}{plugin_site}",
-        "MMHASH_PLUGIN": "keys,guard",
-        "MMHASH_GUARD_SECRETS": "00" * 32,
-        "BROKEN": str(mode),
-    }
-    log = tmp_path / "engine.log"
-    with running(environment, "qwen2_vl", log=log, variables=variables) as engine:
-        prompt = prompts.Prompt((prompts.image() if name == "sglang" else prompts.film(),))
-        body = prompts.body(engine, prompt)
-        if name == "vllm":
-            route = "/v1/chat/completions"
-            body["messages"][0]["content"][0]["uuid"] = prompts.tags(engine, prompt, None)[0]
-        else:
-            route = "/generate"
-            body["mm_hashes"] = prompts.tags(engine, prompt, None)
-        text = {"model": "tiny", "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]}
+    skip_qwen3(plugged)
+    is_vllm = plugged.name == "vllm"
+    prompt = prompts.Prompt((prompts.film() if is_vllm else prompts.image(),))
+    body = prompts.body(plugged, prompt)
+    tags = prompts.tags(plugged, prompt, "victim", secret=bytes(32))
+    if is_vllm:
+        route = "/v1/chat/completions"
+        body["messages"][0]["content"][0]["uuid"] = tags[0]
+    else:
+        route = "/generate"
+        body["mm_hashes"] = tags
+    text = {"model": "tiny", "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]}
 
-        def answer() -> int:
-            given = engine.post(route, body)
-            assert given.status_code == 200, given.text[:2000]
-            # Do not compare the text: a partly cached prompt may give another token.
-            reply = given.json()
-            return (reply.get("usage") or reply["meta_info"])["prompt_tokens"]
+    def answer() -> int:
+        given = plugged.post(route, body)
+        assert given.status_code == 200, given.text[:2000]
+        # Do not compare the text: a partly cached prompt may give another token.
+        reply = given.json()
+        return (reply.get("usage") or reply["meta_info"])["prompt_tokens"]
 
-        expected = answer()
-        mode.write_text("raises")
-        assert answer() == expected
-        mode.write_text("slow")
-        with ThreadPoolExecutor(1) as pool:
-            slow = pool.submit(answer)
-            for _ in range(3):  # other requests do not wait for the slow one
-                engine.chat(text)
-                assert not slow.done()
-            assert slow.result() == expected
-    assert log.read_text().count("mmhash leaves a request to the engine") == 1
+    def failures() -> int:
+        return plugged.log.read_text().count("mmhash leaves a request to the engine")
+
+    expected, before = answer(), failures()
+    mode.write_text("raises")
+    assert [answer(), answer()] == [expected] * 2
+    mode.write_text("slow")
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(answer)
+        for _ in range(3):  # other requests do not wait for the slow one
+            plugged.chat(text)
+            assert not slow.done()
+        assert slow.result() == expected
+    assert failures() == before + 1
 
 
-def test_the_guard_refuses_sglang_s_rust_server(plugin_site: Path) -> None:
+def test_sglang_ends_if_the_guard_would_have_no_effect(plugin_site: Path) -> None:
     environment = Environment("sglang", "0.5.23")
     environment.build_or_skip()
-    model = str(environment.model("qwen2_vl"))
-    command = ("-m", "sglang.launch_server", "--model-path", model, "--device", "cpu")
     settings = {"MMHASH_PLUGIN": "guard", "SGLANG_RUST_SERVER": "1"}
-    done = _run(environment, plugin_site, *command, **settings)
-    assert done.returncode != 0
-    assert "MMHASH_PLUGIN=guard has no effect under SGLANG_RUST_SERVER" in done.stdout
-
-
-@pytest.mark.parametrize(("others", "is_hooked"), [("mmhash", True), ("x", False)])
-def test_sglang_loads_the_plugins_that_the_operator_names(
-    plugin_site: Path, others: str, is_hooked: bool
-) -> None:
-    environment = Environment("sglang", "0.5.23")
-    environment.build_or_skip()
-    code = (
-        "from sglang.srt.plugins import load_plugins; load_plugins();"
-        "from sglang.srt.managers.tokenizer_manager import TokenizerManager as manager;"
-        "print('hooked', hasattr(manager._tokenize_one_request, '__wrapped__'))"
-    )
-    settings = {"MMHASH_PLUGIN": "keys", "SGLANG_PLUGINS": others}
-    done = _run(environment, plugin_site, "-c", code, **settings)
-    assert f"hooked {is_hooked}" in done.stdout
-
-
-def _run(
-    environment: Environment, site: Path, *command: str, **settings: str
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [environment.command("python"), *command],
-        env=variables_of() | {"PYTHONPATH": str(site)} | settings,
+    done = subprocess.run(
+        [environment.command("python"), "-c", "import sglang.srt.plugins as p; p.load_plugins()"],
+        env=variables_of() | {"PYTHONPATH": str(plugin_site)} | settings,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         check=False,
         text=True,
     )
+    assert done.returncode != 0
+    assert "MMHASH_PLUGIN=guard has no effect under SGLANG_RUST_SERVER" in done.stdout

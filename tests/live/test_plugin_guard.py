@@ -2,15 +2,12 @@
 
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.live import prompts
-from tests.live.engines import Engine, running, variables_of
+from tests.live.engines import Engine, variables_of
 from tests.live.environments import Environment
-from tests.live.setups import WIDE_OPEN, Setup
 from tests.live.test_guard import (  # noqa: F401  (pytest collects them here, too)
     test_content_hash,
     test_embedding,
@@ -24,35 +21,13 @@ from tests.live.test_guard import (  # noqa: F401  (pytest collects them here, t
     test_tag_of_this_tenant,
 )
 
-SETUPS = (
-    Setup("vllm", "0.32.0", WIDE_OPEN, quick="all"),
-    Setup("sglang", "0.5.23", quick="all"),
-    Setup("sglang", "0.5.20", quick="all"),
-)
-PARAMS = [
-    pytest.param(one, id=one.name, marks=[pytest.mark.slow] * (one.release == "0.5.20"))
-    for one in SETUPS
-]
+TAKES_HASHES = True
 
 
-@pytest.fixture(scope="module", params=PARAMS)
-def engine(
-    request: pytest.FixtureRequest, plugin_site: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Engine]:
-    """An engine with the guard plugin, which takes the tags of one tenant."""
-    setup: Setup = request.param
-    environment = Environment(setup.engine, setup.release)
-    environment.build_or_skip()
-    variables = {
-        "PYTHONPATH": str(plugin_site),
-        "MMHASH_PLUGIN": "guard",
-        "MMHASH_GUARD_SECRETS": prompts.SECRET.hex(),
-        "MMHASH_GUARD_TENANT": "victim",
-    }
-    log = tmp_path_factory.mktemp("guard") / "engine.log"
-    with running(environment, "qwen2_vl", *setup.options, log=log, variables=variables) as started:
-        started.guard = "plugin"
-        yield started
+@pytest.fixture
+def engine(plugged: Engine) -> Engine:
+    """The engine that the attacks of test_guard.py are made on."""
+    return plugged
 
 
 @pytest.mark.parametrize(
