@@ -121,8 +121,13 @@ def token_array(name: str, values: Any) -> "array[int]":
                 f"{name} must hold ints, not lists: it has {found.ndim} dimensions"
             )
         found = found.tolist()
+    return packed(name, found)
+
+
+def packed(name: str, ids: list[int]) -> "array[int]":
+    """Return ints as an array. Raise unless they fit into 64 bits and are not negative."""
     try:
-        return array("Q", found)
+        return array("Q", ids)
     except OverflowError:
         raise InputValueError(f"{name} must hold numbers from 0 to 2**64 - 1") from None
 

@@ -27,6 +27,8 @@ _MAX_PIECE = 256 << 10  # characters; longer pieces are not cached
 # Tokens at which texts are cut. If every token of a tokenizer has this form or no brackets, no two
 # overlap, and a single regular expression finds them all.
 _NAMED = re.compile(r"[<\[][^<>\[\]]{1,200}[>\]]")
+# Most tokenizers need only this one. Python finds a fixed character much faster than either of two.
+_ANGLED = re.compile(_NAMED.pattern.replace(r"[<\[]", "<", 1))
 _BRACKET = re.compile(r"[<>\[\]]")
 
 # Pre-tokenizers that treat a piece alike wherever it is. Metaspace may treat the first piece
@@ -46,6 +48,8 @@ class TextEncoder:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._cuts = _find_cuts(tokenizer)
+        is_angled = all(token.startswith("<") for token in self._cuts)
+        self._candidates = _ANGLED if is_angled else _NAMED
         self.has_known_expressions = has_known_expressions(tokenizer)
         """True if encoding a short text never takes long."""
         words = find_words(tokenizer)
@@ -96,7 +100,7 @@ class TextEncoder:
     def _cut(self, text: str) -> Iterator[str | int]:
         """Yield the ids of the special tokens in a text, and the pieces between them."""
         start = 0
-        for match in _NAMED.finditer(text):
+        for match in self._candidates.finditer(text):
             token = self._cuts.get(match[0])
             if token is not None:
                 if start < match.start():

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mmhash.digest import Digest
+from mmhash.engines.checks import packed
 from mmhash.engines.engine import (
     AnnotateFormats,
     BlockList,
@@ -72,7 +73,8 @@ def _blocks(prompt: Prompt, version: str) -> BlockList:
     options = prompt.options
     algorithm = options.get("block_algorithm")
     keys = block_keys(
-        prompt.token_ids,
+        # The ids of a Prompt are ints. Checking the type of each takes longer than their blocks.
+        packed("token_ids", prompt.token_ids),
         prompt.block_size,
         items=items,
         cache_salt=prompt.cache_salt,
