@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mmhash.errors import MMHashError
@@ -71,7 +72,10 @@ def _declare(name: str) -> None:
 
 def _load(name: str, source: ModelSource) -> "Model":
     _declare(name)
-    from mmhash.prompts import Model  # noqa: PLC0415  (slow: it imports tokenizers and jinja2)
+    from mmhash.prompts import (  # noqa: PLC0415  (slow: it imports tokenizers and jinja2)
+        Model,
+        UnknownModelError,
+    )
 
     try:
         model = Model.load(
@@ -79,6 +83,10 @@ def _load(name: str, source: ModelSource) -> "Model":
             unchecked=source.unchecked,
             trust_remote_code=source.trust_remote_code,
         )
+        for with_tools in (False, True):
+            # Compile the templates now: the first chat would block the event loop of its process.
+            with suppress(UnknownModelError):  # without a template, only chats have no plan
+                model.files.template(None, with_tools=with_tools)
     except (MMHashError, OSError) as error:
         metrics.MODEL_LOADS.labels(name, "failed").inc()
         raise ModelError(f"models: {name} cannot be planned: {error}") from error
