@@ -187,7 +187,8 @@ def measure(way: Way, texts: list[bytes], folder: Path) -> list[float]:
         options: Any = {"bodies": str(file), "media_type": "application/json"}
         return load(way.port, PATH, len(texts[0]), connections, seconds, **options)
 
-    send(2, 0.3)  # let the router connect to the workers
+    # Let every process of the router connect to the workers, and plan its first prompts.
+    send(LOADS * CONNECTIONS, 0.3)
     pids = [pid for pid in (way.pid, way.picker) if pid]
     before = [cpu_s(pid) for pid in pids]
     with ThreadPoolExecutor(LOADS) as threads:
