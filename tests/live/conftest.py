@@ -89,6 +89,7 @@ class EngineScheduling(LoadScopeScheduling):
         return next((one for one in names if parameters.startswith((f"{one}]", f"{one}-"))), path)
 
 
+@pytest.hookimpl(optionalhook=True)  # pytest may run without xdist's plugin
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> EngineScheduling | None:
     return EngineScheduling(config, log) if _is_live(config) else None
 
