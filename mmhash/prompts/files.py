@@ -23,8 +23,8 @@ class ModelFiles:
     """video_preprocessor_config.json, or `video_processor` of processor_config.json"""
     audio_processor: Section
     """an audio model's preprocessor_config.json, or `feature_extractor` of processor_config.json"""
-    has_processor: bool
-    """False for a text-only model, whose directory has no settings of a processor."""
+    takes_media: bool
+    """False for a text-only model, which has neither a processor nor a vision or audio tower."""
     encoder: "TextEncoder"
     """The tokenizer."""
     model_processor: ModelProcessor

@@ -23,6 +23,7 @@ def read_directory(
         raise UnknownModelError(
             f"{directory} is not a directory: download the model, and pass its directory"
         )
+    config = _read_section(directory, "config.json", required=True)
     tokenizer_config = _read_section(directory, "tokenizer_config.json")
     processor = _read_section(directory, "processor_config.json")
     preprocessor = _read_section(directory, "preprocessor_config.json")
@@ -34,11 +35,12 @@ def read_directory(
     # vLLM takes the tokenizer's templates for requests with tools.
     for_tools = of_tokenizer or of_processor
     return ModelFiles(
-        config=_read_section(directory, "config.json", required=True),
+        config=config,
         image_processor=_nested(processor, "image_processor", preprocessor),
         video_processor=_nested(processor, "video_processor", video),
         audio_processor=_nested(processor, "feature_extractor", preprocessor),
-        has_processor=any(one.values for one in (processor, preprocessor, video)),
+        takes_media=any(one.values for one in (processor, preprocessor, video))
+        or any(tower in config for tower in ("vision_config", "audio_config")),
         encoder=TextEncoder(_read_tokenizer(directory)),
         model_processor=ModelProcessor(directory, trust_remote_code=trust_remote_code),
         unchecked=unchecked,

@@ -22,5 +22,5 @@ BUILT_IN: Mapping[str, type[Family]] = {
 
 def find(files: ModelFiles, engine: str = "", release: str = "") -> Family:
     """Return the model's built-in family, or the family of text-only or of all other models."""
-    other = Processed if files.has_processor else TextOnly
+    other = Processed if files.takes_media else TextOnly
     return BUILT_IN.get(files.model_type, other)(files, engine, release)

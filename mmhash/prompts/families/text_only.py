@@ -15,7 +15,7 @@ _WITHOUT_TEMPLATE = frozenset({"deepseek_v32", "deepseek_v4", "gpt_oss"})
 
 
 class TextOnly(Family):
-    """A model whose directory has no processor."""
+    """A model without a processor."""
 
     def __init__(self, files: ModelFiles, engine: str = "", release: str = "") -> None:
         super().__init__(files, engine, release)

@@ -19,8 +19,8 @@ TEMPLATE = (
 )
 
 
-def write(folder: Path, model_type: str = "llama") -> Path:
-    config = {"model_type": model_type}
+def write(folder: Path, **config: Any) -> Path:
+    config = {"model_type": "llama"} | config
     write_files(folder, ("<|user|>",), config, tokenizer_config={"chat_template": TEMPLATE})
     return folder
 
@@ -47,7 +47,13 @@ def test_items_are_refused(tmp_path: Path, engine: str) -> None:
 
 
 def test_a_model_whose_engines_use_no_template_needs_the_mark(tmp_path: Path) -> None:
-    folder = write(tmp_path, "gpt_oss")
+    folder = write(tmp_path, model_type="gpt_oss")
     with pytest.raises(UnknownModelError, match="unchecked"):
         Model.load(folder)
     assert Model.load(folder, unchecked=True).plan(chat(), "vllm@0.32.0").token_ids
+
+
+@pytest.mark.parametrize("tower", ["vision_config", "audio_config"])
+def test_a_model_that_lost_its_processor_is_refused(tmp_path: Path, tower: str) -> None:
+    with pytest.raises(UnknownModelError):
+        Model.load(write(tmp_path, **{tower: {"hidden_size": 8}}))
