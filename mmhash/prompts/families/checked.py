@@ -107,8 +107,8 @@ _LEAST_SIDES = {"cosmos3_edge": 32, "minimax_m3_vl": 28}
 PADDED_CLIPS = frozenset({"qwen3_omni_moe"})
 """Types whose clips vLLM pads to whole steps of the spectrogram."""
 
-CUT_CLIPS = frozenset({"qwen2_audio"})
-"""Types whose clips vLLM cuts off at the end of the extractor's window."""
+CUT_CLIPS = frozenset({"gemma4", "qwen2_audio"})
+"""Types whose clips have no tokens after 30 seconds in vLLM."""
 
 MERGED = frozenset({"gemma3", "gemma3n"})
 """Types whose newlines around items the engine merges with others."""
