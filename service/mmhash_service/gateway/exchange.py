@@ -59,6 +59,15 @@ class Exchange:
         if kind is not None:
             self.end(is_computed=False, is_complete=False)
 
+    def header(self) -> bytes:
+        """Return the header that describes the route to the client."""
+        facts = {
+            name: value
+            for name, value in self.facts.items()
+            if value is not None and name != "reason"  # the reason may be too long for a header
+        }
+        return "; ".join(f"{name}={value}" for name, value in facts.items()).encode()
+
     def answer(self, status: int) -> None:
         """Note that the worker responds."""
         self.worker.succeed()

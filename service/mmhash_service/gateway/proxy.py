@@ -63,6 +63,7 @@ class Proxy:
         self._fleet = resources.fleet
         self._timeout_s = gateway.worker_timeout_s
         self._patience_s = 2 * gateway.health_timeout_s
+        self._names_route = gateway.route_header
         # Workers do not need to know the API keys of the gateway's clients.
         self._authorization = gateway.authorization
         self._keeps_authorization = not self._authorization and not settings.api_key_digests
@@ -167,6 +168,8 @@ class Proxy:
         If the worker's response breaks off, so does the client's, and the client notices.
         """
         headers = for_client(connection.headers)
+        if self._names_route:
+            headers.append((b"x-mmhash-route", exchange.header()))
         status = connection.status
         await send({"type": "http.response.start", "status": status, "headers": headers})
         is_read = False

@@ -76,6 +76,12 @@ class GatewaySettings(SourcedSettings):
         default=None,
         description="The workers' API key, sent instead of the client's Authorization.",
     )
+    route_header: bool = Field(
+        default=False,
+        description="Name the route in each response, as the access log does: `X-Mmhash-Route: "
+        "worker=URL; how=planned; prompt_tokens=512; matched_tokens=496`.",
+    )
+
     picker_tls: Path | None = Field(
         default=None,
         description="The folder with the picker's certificate chain and its key, tls.crt and "
