@@ -32,7 +32,7 @@ def planner(tmp_path: Path) -> Iterator[Any]:
         GatewaySettings(worker_list=(WORKER,)),
     )
     with in_process.running(app) as server:
-        yield server.client, app.state.resources.models.get("tiny").encoder
+        yield server.client, app.state.resources.models.get("tiny").files.encoder
 
 
 def chat(*parts: dict[str, Any]) -> dict[str, Any]:
