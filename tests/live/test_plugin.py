@@ -303,16 +303,26 @@ def test_requests_are_answered_whatever_the_plugin_does(plugged: Engine, mode: P
 
 
 def test_sglang_ends_if_the_guard_would_have_no_effect(plugin_site: Path) -> None:
+    done = _load_plugins(plugin_site, MMHASH_PLUGIN="guard", SGLANG_RUST_SERVER="1")
+    assert done.returncode != 0
+    assert "MMHASH_PLUGIN=guard has no effect under SGLANG_RUST_SERVER" in done.stdout
+
+
+def test_sglang_loads_no_plugin_that_the_operator_does_not_name(plugin_site: Path) -> None:
+    done = _load_plugins(plugin_site, MMHASH_PLUGIN="keys", SGLANG_PLUGINS="other")
+    assert done.returncode == 0
+    assert "mmhash is on" not in done.stdout
+
+
+def _load_plugins(site: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Load the plugins of SGLang as a server does when it starts."""
     environment = Environment("sglang", "0.5.23")
     environment.build_or_skip()
-    settings = {"MMHASH_PLUGIN": "guard", "SGLANG_RUST_SERVER": "1"}
-    done = subprocess.run(
+    return subprocess.run(
         [environment.command("python"), "-c", "import sglang.srt.plugins as p; p.load_plugins()"],
-        env=variables_of() | {"PYTHONPATH": str(plugin_site)} | settings,
+        env=variables_of() | {"PYTHONPATH": str(site)} | settings,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         check=False,
         text=True,
     )
-    assert done.returncode != 0
-    assert "MMHASH_PLUGIN=guard has no effect under SGLANG_RUST_SERVER" in done.stdout
