@@ -220,10 +220,11 @@ class Settings(SourcedSettings):
         return self
 
     @model_validator(mode="after")
-    def _check_api_keys(self) -> Self:
-        # An emptied variable counts as unset, and without keys the service is open to everyone.
-        if os.environ.get(self.variable("api_key_digests")) == "" and not self.api_key_digests:
-            raise ValueError("api_key_digests: its variable is empty: unset it to need no key")
+    def _check_protection(self) -> Self:
+        # An emptied variable counts as unset, and without these settings nothing is kept apart.
+        for name in ("api_key_digests", "tag_secrets", "tenants"):
+            if os.environ.get(self.variable(name)) == "" and not getattr(self, name):
+                raise ValueError(f"{name}: its variable is empty: set it, or unset it to have none")
         return self
 
     @model_validator(mode="after")

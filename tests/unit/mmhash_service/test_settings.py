@@ -64,16 +64,26 @@ def test_a_variable_that_nobody_reads_is_refused(
         Settings()
 
 
+PROTECTING = ("api_key_digests", "tag_secrets", "tenants")
+
+
 def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in Settings.model_fields.keys() - {"api_key_digests"}:
+    for name in Settings.model_fields.keys() - PROTECTING:
         monkeypatch.setenv(Settings.variable(name), "")
     assert Settings() == Settings.model_construct()
 
 
-def test_an_empty_variable_does_not_open_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MMHASH_API_KEY_DIGESTS", "")
-    with pytest.raises(ValidationError, match="api_key_digests: its variable is empty"):
+@pytest.mark.parametrize("name", PROTECTING)
+def test_an_empty_variable_does_not_switch_protection_off(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"MMHASH_{name.upper()}", "")
+    with pytest.raises(ValidationError, match=f"{name}: its variable is empty"):
         Settings()
+
+
+def test_an_argument_replaces_an_empty_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MMHASH_API_KEY_DIGESTS", "")
     assert Settings(api_key_digests=(DIGEST,)).api_key_digests == (DIGEST,)
 
 
