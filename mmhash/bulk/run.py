@@ -89,12 +89,13 @@ def _workers(count: int) -> Iterator[Executor]:
     finally:
         signal.signal(signal.SIGINT, interrupt)
     context = multiprocessing.get_context("forkserver")
+    others = set(multiprocessing.active_children())
     executor = ProcessPoolExecutor(count, context, _end_with_parent)
     try:
         yield executor
     except BaseException as error:
         executor.shutdown(wait=False, cancel_futures=True)
-        for process in multiprocessing.active_children():
+        for process in set(multiprocessing.active_children()) - others:
             process.kill()
         if isinstance(error, BrokenProcessPool) or is_shortage(error):
             raise MMHashError(

@@ -1,6 +1,7 @@
 """`mmhash bulk`: whatever becomes of a run, in the end each item has one row, and the right one."""
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -168,6 +169,20 @@ def test_a_run_that_cannot_start_says_why(folder: Path, out: Path) -> None:
         assert len(list(folder.iterdir())) == 20
     assert run(folder, "--out", out, "--processes", 0).exit_code == 2
     assert run(folder).exit_code == 2
+
+
+def test_a_run_that_fails_kills_no_process_of_its_caller(tmp_path: Path, out: Path) -> None:
+    no_list = tmp_path / "list"
+    no_list.write_bytes(b"a\0b")
+    other = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,))
+    other.start()
+    try:
+        assert "not a list of paths" in str(run(no_list, "--out", out).exception)
+        other.join(0.1)
+        assert other.is_alive()
+    finally:
+        other.kill()
+        other.join()
 
 
 @pytest.mark.slow
