@@ -55,7 +55,7 @@ class Memo:
         self._headers: LruCache[tuple[bytes, bytes], ImageHeader]
         self._headers = LruCache(_MAX_IMAGES, lambda *_: 1)
         self._names: LruCache[tuple[bytes, Hashable], str] = LruCache(_MAX_IMAGES, lambda *_: 1)
-        self._names_lock = Lock()  # names are computed in threads
+        self._images_lock = Lock()  # media in a request are read in threads
 
     async def open(self) -> None:
         """Connect to the store, if there is one."""
@@ -101,22 +101,26 @@ class Memo:
 
     def header(self, space: bytes, encoded: Digest) -> ImageHeader | None:
         """Return an image's header by the digest of its file, or None."""
-        header = self._headers.get((space, encoded.bytes))
-        _count_lookup("header", "miss" if header is None else "memory")
+        with self._images_lock:
+            header = self._headers.get((space, encoded.bytes))
+        if header is not None:
+            _count_lookup("header", "memory")
         return header
 
     def keep_header(self, space: bytes, encoded: Digest, header: ImageHeader) -> None:
-        """Keep an image's header, in memory only: reading it again is cheap."""
-        self._headers.put((space, encoded.bytes), header)
+        """Keep a header that had to be read, in memory only: reading it again is cheap."""
+        _count_lookup("header", "miss")
+        with self._images_lock:
+            self._headers.put((space, encoded.bytes), header)
 
     def engine_name(self, encoded: Digest, naming: Hashable) -> str | None:
         """Return an engine's own name for an image by the digest of its file, or None."""
-        with self._names_lock:
+        with self._images_lock:
             return self._names.get((encoded.bytes, naming))
 
     def keep_engine_name(self, encoded: Digest, naming: Hashable, name: str) -> None:
         """Keep an engine's own name for an image, in memory only."""
-        with self._names_lock:
+        with self._images_lock:
             self._names.put((encoded.bytes, naming), name)
 
     async def _once(self, entry: Entry[T], compute: Compute[T]) -> tuple[T, CacheStatus]:

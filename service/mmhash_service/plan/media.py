@@ -150,13 +150,6 @@ def recall_inline(
     return found
 
 
-def remember(context: RequestContext, found: Found) -> None:
-    """Let the memo remember the headers of the media in the request itself."""
-    for source, one in found.items():
-        if isinstance(one, ResolvedMedia) and one.header is not None and not source.is_remote:
-            context.memo.keep_header(context.space, one.item.digest, one.header)
-
-
 def _digest_of(source: MediaSource, algorithm: Algorithm) -> Digest:
     with naming(path=source.path), refusing_damage():
         return source.digest(algorithm)
@@ -170,7 +163,7 @@ def _read(context: RequestContext, source: MediaSource, needs: Needs) -> Resolve
             return _read_frames(context, source, needs)
         digest = _digest_of(source, "blake3" if is_pixels else context.algorithm)
         refuse_empty(len(source.content()))
-        header = _read_header(source.content()) if needs.sizes and is_image else None
+        header = _header(context, source, digest) if needs.sizes and is_image else None
         if is_pixels:
             return _Encoded(memoryview(source.content()), digest, header)
         resolved = _hashed(context, source, header, needs)
@@ -207,6 +200,14 @@ def _hashed(
         if name is None and (name := needs.naming.name(source.content(), header)) is not None:
             context.memo.keep_engine_name(digest, needs.naming, name)
     return ResolvedMedia(item, header, engine_name=name)
+
+
+def _header(context: RequestContext, source: MediaSource, digest: Digest) -> ImageHeader:
+    header = context.memo.header(context.space, digest)
+    if header is None:
+        header = _read_header(source.content())
+        context.memo.keep_header(context.space, digest, header)
+    return header
 
 
 def _read_header(body: bytearray) -> ImageHeader:
@@ -294,7 +295,7 @@ class _RemoteFile:
         self._content += piece
 
     async def finish(self) -> ResolvedMedia:
-        """Return the image or clip, and keep an image's header for the next fetch."""
+        """Return the image or clip."""
         source = MediaSource(self._modality, "", is_url=False, content=self._content)
         measured = await self._context.work.run(_read, self._context, source, self._needs)
         if isinstance(measured, _Encoded):
@@ -303,6 +304,4 @@ class _RemoteFile:
         else:
             self.digest = measured.item.digest
             resolved = measured._replace(item=measured.item._replace(memo="miss"))
-        if resolved.header is not None:
-            self._context.memo.keep_header(self._context.space, self.digest, resolved.header)
         return resolved

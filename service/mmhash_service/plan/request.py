@@ -25,7 +25,7 @@ from mmhash.requests import (
 from mmhash_service.bodies.reading import refuse_many_values
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import RequestedEngine, describe, require
-from mmhash_service.limits.threads import run_few
+from mmhash_service.limits.threads import ThreadPool, run_few
 from mmhash_service.plan.annotate import unreadable
 from mmhash_service.plan.media import (
     Found,
@@ -35,7 +35,6 @@ from mmhash_service.plan.media import (
     read_inline,
     read_rest,
     recall_inline,
-    remember,
     resolved_only,
 )
 from mmhash_service.plan.schema import PlanQuery
@@ -47,6 +46,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _UNREAD = "a video has a plan only if it is sent as data:video/jpeg;base64,<frame>,<frame>"
+
+# A video or a clip counts as a text of this many bytes, and an image as one of up to so many.
+_MEDIUM_SIZE = 16 << 10
+_SMALL_IMAGE_SIZE = 1 << 10
 
 # Planning a shorter text takes less time than handing it to a thread. An unknown expression in a
 # tokenizer can take minutes, so its model's requests always go to a thread.
@@ -137,14 +140,12 @@ class Planning(Generic[T]):
             found, planned = await context.prompts.short.run(self._begin)
         else:
             found, planned = await context.prompts.short.run(self._open_and_begin)
-        remember(context, found)
         if planned is not None:
             return planned
         self._media |= await read_rest(context, found, self._needs)
         measured = self._measure()
         await self._ask_processor(measured)
-        threads = context.prompts.for_size(self._document.text_size, len(self._planner.sources))
-        return await threads.run(self._plan, measured)
+        return await self._threads(measured).run(self._plan, measured)
 
     def _open(self) -> None:
         """Read the request for its engine."""
@@ -183,12 +184,18 @@ class Planning(Generic[T]):
         missing = [source for source in sources if source not in self._media]
         found = read_inline(context, missing, self._needs)
         self._media |= resolved_only(found)
-        threads = context.prompts.for_size(self._document.text_size, len(sources))
-        if threads is context.prompts.short and all(one in self._media for one in sources):
+        if all(one in self._media for one in sources):
             measured = self._measure()
-            if not self._questions(measured):
+            is_short = self._threads(measured) is context.prompts.short
+            if is_short and not self._questions(measured):
                 return found, self._plan(measured)
         return found, None
+
+    def _threads(self, measured: Mapping[MediaSource, Media]) -> ThreadPool:
+        """Return the threads for the request's prompt."""
+        sources = [measured[source] for source in self._planner.sources]
+        media = sum(_prompt_size(one.size) for one in sources)
+        return self._context.prompts.for_size(self._document.text_size + media)
 
     def _measure(self) -> dict[MediaSource, Media]:
         """Return the media of the request, with the sizes that the engine sees."""
@@ -248,6 +255,14 @@ def _measured(planner: Planner, resolved: ResolvedMedia) -> Media:
     except InputError as error:
         raise Problem("unplannable-item", reason=str(error)) from error
     return Media(size, item.key, item.orientation, digest, resolved.engine_name)
+
+
+def _prompt_size(size: MediaSize) -> int:
+    """Return the size of the text that takes about as long to plan as a medium."""
+    if size.frames or size.samples:
+        return _MEDIUM_SIZE
+    # Models spend a token on at least 196 pixels, and enlarge small images.
+    return min(_MEDIUM_SIZE, _SMALL_IMAGE_SIZE + size.width * size.height // 64)
 
 
 def _unplanned(error: Exception) -> Problem:
