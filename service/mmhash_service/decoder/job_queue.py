@@ -40,13 +40,7 @@ class JobQueue:
         while not (self._jobs and self._jobs[0].cost_s <= max_cost_s):
             slot = (max_cost_s, next(self._numbers), asyncio.get_running_loop().create_future())
             insort(self._slots, slot)
-            try:
-                await slot[2]
-            except asyncio.CancelledError:
-                if slot in self._slots:
-                    self._slots.remove(slot)
-                self._wake()  # perhaps this slot was woken, and another must take the job
-                raise
+            await slot[2]
         job = heapq.heappop(self._jobs)
         self._wake()
         return job
@@ -54,8 +48,7 @@ class JobQueue:
     def _wake(self) -> None:
         """Wake a slot for the cheapest job. That slot then wakes the next."""
         for slot in self._slots:
-            is_waiting = not slot[2].done()  # it is done if its task was cancelled in this turn
-            if is_waiting and self._jobs and self._jobs[0].cost_s <= slot[0]:
+            if self._jobs and self._jobs[0].cost_s <= slot[0]:
                 self._slots.remove(slot)
                 slot[2].set_result(None)
                 return

@@ -1,6 +1,7 @@
 """The messages between the service and a decoder process.
 
-Neither side trusts the other: it checks a message's length before it reads it, and then the types.
+The service does not trust a decoder: it checks a message's length before it reads it, and then the
+types.
 """
 
 from typing import Annotated, Literal
@@ -16,18 +17,15 @@ MAX_FRAMES = 10_000
 MAX_EXTRA = 16 << 20
 MAX_ANSWER = MAX_EXTRA + 4096
 
-# The size of the length in front of each answer.
+# The size of the length in front of each message.
 LENGTH_SIZE = 4
-
-# A job is one message. The descriptor of the memory file with the image comes with it.
-MAX_JOB = 1024
 
 Natural = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
 class ImageJob(msgspec.Struct, frozen=True):
-    """An image to decode and hash."""
+    """An image to decode and hash. Its bytes follow the message."""
 
     algorithm: Algorithm
     nbytes: int
@@ -73,3 +71,9 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 
 
 Answer = Hello | Decoded | Deferred | Refused
+
+
+def frame(message: ImageJob | Answer) -> bytes:
+    """Return a message with its length in front."""
+    encoded = msgspec.msgpack.encode(message)
+    return len(encoded).to_bytes(LENGTH_SIZE, "little") + encoded

@@ -15,7 +15,7 @@ from mmhash import Digest
 from mmhash.cpu import cpu_count
 from mmhash.digest import DIGEST_SIZE, Algorithm
 from mmhash_service.decoder import costs
-from mmhash_service.decoder.child import DecoderEndedError, DecoderProcess, IdleEndError
+from mmhash_service.decoder.child import DecoderEndedError, DecoderProcess
 from mmhash_service.decoder.job_queue import JobQueue, QueuedJob
 from mmhash_service.decoder.messages import (
     Answer,
@@ -144,10 +144,8 @@ class DecoderPool:
                 async with asyncio.timeout(_START_TIMEOUT_S):
                     self._log_confinement(await process.receive())
                 started.set()
-                while await self._serve(process, await self._next(process, max_cost_s)):
+                while await self._serve(process, await self._queue.get(max_cost_s)):
                     pass
-            except IdleEndError:
-                logger.warning("decoder %d exited while it was idle", process.pid)
             except (TimeoutError, DecoderEndedError, OSError):
                 started.clear()
                 logger.error("a decoder process exited or hung at its start")  # noqa: TRY400  (nothing to trace)
@@ -162,9 +160,6 @@ class DecoderPool:
         if hello.unconfined and not self._is_logged:
             self._is_logged = True
             logger.warning("decoders run without a system call filter: %s", hello.unconfined)
-
-    async def _next(self, process: DecoderProcess, max_cost_s: float) -> QueuedJob:
-        return await process.watch(asyncio.create_task(self._queue.get(max_cost_s)))
 
     @asynccontextmanager
     async def _time_limit(self, answer: asyncio.Future[Answer]) -> AsyncIterator[None]:
@@ -189,6 +184,10 @@ class DecoderPool:
         """Run one job. Return False if the process must be replaced."""
         if queued.answer.done():  # no request waits for it any more
             return True
+        if not process.runs:
+            logger.warning("decoder %d exited while it was idle", process.pid)
+            self._queue.put(queued)
+            return False
         problem = "decoder-failed"
         try:
             async with self._time_limit(queued.answer):

@@ -31,11 +31,11 @@ from mmhash_service.decoder import costs, sandbox
 from mmhash_service.decoder.images import decode_image, pin_pillow
 from mmhash_service.decoder.messages import (
     LENGTH_SIZE,
-    MAX_JOB,
     Answer,
     Deferred,
     Hello,
     ImageJob,
+    frame,
 )
 from mmhash_service.limits.malloc import tune_malloc
 
@@ -47,19 +47,20 @@ def main(descriptor: int, parent: int, max_pixels: int, max_nbytes: int) -> None
     pin_pillow()
     _load_plugins()
     connection = socket.socket(fileno=descriptor)
+    incoming = connection.makefile("rb")
     # Discard what libraries print: it may quote the image.
     os.dup2(1, 2)
     idle = sandbox.address_space()
     unconfined = sandbox.enter(idle + costs.memory_bytes(max_nbytes, max_pixels))
-    _send(connection, Hello(unconfined))
+    connection.sendall(frame(Hello(unconfined)))
     jobs: msgspec.msgpack.Decoder[ImageJob] = msgspec.msgpack.Decoder(ImageJob)
     while True:
-        message, descriptors, _, _ = socket.recv_fds(connection, MAX_JOB, 1)
-        if not message:
+        length = incoming.read(LENGTH_SIZE)
+        if not length:
             return
-        job = jobs.decode(message)
+        job = jobs.decode(incoming.read(int.from_bytes(length, "little")))
         budget = _Budget(job, idle)
-        _send(connection, budget.spend(_read(descriptors[0], job.nbytes)))
+        connection.sendall(frame(budget.spend(incoming.read(job.nbytes))))
 
 
 class _DeferredError(Exception):
@@ -116,18 +117,6 @@ def _load_plugins() -> None:
         body = BytesIO()
         Image.new("L", (2, 1)).save(body, name, exif=exif, **options)
         decode_image(body.getvalue(), "blake3", 4)
-
-
-def _read(descriptor: int, nbytes: int) -> bytes:
-    try:
-        return os.pread(descriptor, nbytes, 0)
-    finally:
-        os.close(descriptor)
-
-
-def _send(connection: socket.socket, answer: Answer) -> None:
-    message = msgspec.msgpack.encode(answer)
-    connection.sendall(len(message).to_bytes(LENGTH_SIZE, "little") + message)
 
 
 if __name__ == "__main__":

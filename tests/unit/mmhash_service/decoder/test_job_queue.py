@@ -19,18 +19,3 @@ def test_jobs_that_cost_less_go_before_those_that_cost_more() -> None:
         return [*short, *long, (await waiting).number]
 
     assert asyncio.run(order()) == [0, 3, 2, 4, 1, 5]
-
-
-def test_a_slot_that_has_just_been_cancelled_gets_no_job() -> None:
-    """Its decoder has exited; that another request adds a job in the same turn is no failure."""
-
-    async def run() -> int:
-        queue = JobQueue()
-        gone, healthy = (asyncio.create_task(queue.get(float("inf"))) for _ in range(2))
-        await asyncio.sleep(0)
-        gone.cancel()
-        queue.put(QueuedJob(0.0, 7, None, None, 0.0, None))  # type: ignore[arg-type]
-        async with asyncio.timeout(60):
-            return (await healthy).number
-
-    assert asyncio.run(run()) == 7
