@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from fastapi import Response
 
-from mmhash_service.picker import ext_proc_pb2 as envoy
+from mmhash_service.picker import ext_proc
 
 Header = tuple[bytes, bytes]
 
@@ -63,7 +63,7 @@ def _metadata(message: Any, namespace: str, name: str) -> Any:
 
 def answer_headers(changes: Changes | None = None) -> Any:
     """Answer the headers of a request. Without changes, the answer to the body carries them."""
-    answer = envoy.ProcessingResponse(request_headers={})
+    answer = ext_proc.ProcessingResponse(request_headers={})
     if changes is not None:
         _apply(changes, answer, answer.request_headers.response)
     return answer
@@ -71,7 +71,7 @@ def answer_headers(changes: Changes | None = None) -> Any:
 
 def answer_buffered(changes: Changes) -> Any:
     """Answer the body of a request that Envoy buffers whole."""
-    answer = envoy.ProcessingResponse(request_body={})
+    answer = ext_proc.ProcessingResponse(request_body={})
     response = answer.request_body.response
     _apply(changes, answer, response)
     if changes.body is not None:
@@ -83,7 +83,7 @@ def answer_streamed(body: bytes, *, ends: bool) -> Iterator[Any]:
     """Answer the body of a request in pieces. Envoy forwards these instead of the client's body."""
     pieces = range(0, max(1, len(body)), MAX_PIECE)
     for start in pieces:
-        answer = envoy.ProcessingResponse()
+        answer = ext_proc.ProcessingResponse()
         piece = answer.request_body.response.body_mutation.streamed_response
         piece.body = body[start : start + MAX_PIECE]
         piece.end_of_stream = ends and start == pieces[-1]
@@ -92,12 +92,12 @@ def answer_streamed(body: bytes, *, ends: bool) -> Iterator[Any]:
 
 def answer_unchanged(part: str) -> Any:
     """Answer any other part of a request or response, without changes."""
-    return envoy.ProcessingResponse(**{part: {}})
+    return ext_proc.ProcessingResponse(**{part: {}})
 
 
 def refuse(response: Response) -> Any:
     """Tell Envoy to send this response instead of asking a worker."""
-    answer = envoy.ProcessingResponse()
+    answer = ext_proc.ProcessingResponse()
     refused = answer.immediate_response
     refused.status.code = response.status_code
     refused.body = bytes(response.body)
@@ -125,5 +125,5 @@ def _apply(changes: Changes, answer: Any, response: Any) -> None:
 
 
 def _set(mutation: Any, header: Header) -> None:
-    option = mutation.set_headers.add(append_action=envoy.OVERWRITE_IF_EXISTS_OR_ADD)
+    option = mutation.set_headers.add(append_action="OVERWRITE_IF_EXISTS_OR_ADD")
     option.header.name, option.header.raw_value = header

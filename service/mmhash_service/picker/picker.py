@@ -29,8 +29,7 @@ from mmhash_service.http.problem_responses import response_to
 from mmhash_service.items.context import resolve_tenant
 from mmhash_service.limits.capacity import Admission
 from mmhash_service.limits.text import header_of, repeated_header
-from mmhash_service.picker import ext_proc_pb2 as envoy
-from mmhash_service.picker import messages
+from mmhash_service.picker import ext_proc, messages
 from mmhash_service.picker.messages import Changes
 from mmhash_service.problems.problem import Problem
 from mmhash_service.telemetry.tracing import id_of, request_id
@@ -45,7 +44,7 @@ _COPIES = 3
 _NOT_SENT = frozenset({TENANT_TAG_HEADER, *(name.encode() for name in PEER_HEADERS)})
 
 # The modes in which Envoy sends the whole body before forwarding any of it.
-_WHOLE = frozenset({envoy.BUFFERED, envoy.FULL_DUPLEX_STREAMED})
+_WHOLE = frozenset({ext_proc.BUFFERED, ext_proc.FULL_DUPLEX_STREAMED})
 
 
 class _GoneError(Exception):
@@ -115,7 +114,7 @@ class Picker:
         request = self._open(first)
         mode = first.protocol_config.request_body_mode
         has_body = mode in _WHOLE and not first.request_headers.end_of_stream
-        is_buffered = has_body and mode == envoy.BUFFERED
+        is_buffered = has_body and mode == ext_proc.BUFFERED
         if is_buffered:
             await stream.write(messages.answer_headers())
         body = await self._read(stream, request, held, mode) if has_body else _Body(b"")
@@ -199,7 +198,7 @@ class Picker:
                 held.hold(_COPIES * len(piece))
                 timer.count(len(piece))
                 pieces.append(piece)
-                if message.request_body.end_of_stream or mode == envoy.BUFFERED:
+                if message.request_body.end_of_stream or mode == ext_proc.BUFFERED:
                     return _Body(b"".join(pieces))
 
     async def _decide(

@@ -8,7 +8,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from mmhash_service.gateway.resources import GatewayResources
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.models import Models
-from mmhash_service.picker import ext_proc_pb2 as envoy
+from mmhash_service.picker import ext_proc
 from mmhash_service.picker.messages import SERVICE
 from mmhash_service.picker.picker import Picker
 from mmhash_service.settings import Settings
@@ -42,8 +42,8 @@ class PickerResources(GatewayResources):
         self._server = server = grpc.aio.server(options=_OPTIONS)
         method = grpc.stream_stream_rpc_method_handler(
             self._picker.process,
-            request_deserializer=envoy.ProcessingRequest.FromString,
-            response_serializer=envoy.ProcessingResponse.SerializeToString,
+            request_deserializer=ext_proc.ProcessingRequest.FromString,
+            response_serializer=ext_proc.ProcessingResponse.SerializeToString,
         )
         handler = grpc.method_handlers_generic_handler(SERVICE, {"Process": method})
         server.add_generic_rpc_handlers((handler,))

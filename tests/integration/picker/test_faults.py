@@ -20,7 +20,7 @@ import grpc
 import httpx
 import pytest
 
-from mmhash_service.picker import ext_proc_pb2 as ext_proc
+from mmhash_service.picker import ext_proc
 from tests.support.engine_worker import STREAM
 from tests.support.envoy import Configuration, Picker, envoy_with, picker_for
 from tests.support.gateway import EngineProcess, engines, replace
