@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.routing import Route
 
 from mmhash_service.endpoints.docs_page import render
-from mmhash_service.endpoints.page import serve_content
+from mmhash_service.endpoints.page import respond
 
 
 def routes_of(app: FastAPI) -> list[Route]:
@@ -31,10 +31,9 @@ def routes_of(app: FastAPI) -> list[Route]:
 
 
 def _serve(make: Callable[[], bytes], media_type: str) -> Callable[[Request], Awaitable[Response]]:
-    handler = cache(lambda: serve_content(make(), media_type))
+    content = cache(make)
 
-    async def serve(request: Request) -> Response:
-        answer = await run_in_threadpool(handler)
-        return await answer(request)
+    async def serve(_request: Request) -> Response:
+        return respond(await run_in_threadpool(content), media_type)
 
     return serve

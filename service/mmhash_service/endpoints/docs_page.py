@@ -12,7 +12,7 @@ _HEAD = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>mmhash: the HTTP API</title>
 <link rel="icon" href="page/icon.svg">
-<link rel="stylesheet" href="page/docs.css">
+<link rel="stylesheet" href="page/page.css">
 </head>
 <body>
 <main>

@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable
 from html import escape
 from pathlib import Path
 
-from blake3 import blake3
 from fastapi import APIRouter, Request, Response
 from starlette.routing import BaseRoute, Route
 
@@ -37,8 +36,8 @@ _HEADERS = {
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    # Revalidate cached files each time, so that files of two versions are never mixed.
-    "Cache-Control": "no-cache",
+    # Files of two versions must not be mixed.
+    "Cache-Control": "no-store",
 }
 
 _ASSETS = {
@@ -71,25 +70,23 @@ def _anchor(name: str, url: str, *, is_current: bool) -> str:
     return f'<a href="{escape(url)}"{current}>{escape(name)}</a>'
 
 
-def serve_content(content: bytes, media_type: str) -> Callable[[Request], Awaitable[Response]]:
-    """Return the handler of a file. It answers 304 if the client has the file."""
-    etag = f'"{blake3(content).hexdigest(length=16)}"'
-    headers = {**_HEADERS, "ETag": etag}
+def respond(content: bytes, media_type: str) -> Response:
+    """Return the response with a page or one of its files."""
+    return Response(content, headers=_HEADERS, media_type=media_type)
 
-    async def serve(request: Request) -> Response:
-        if etag in request.headers.get("if-none-match", ""):
-            return Response(status_code=304, headers=headers)
-        return Response(content, headers=headers, media_type=media_type)
+
+def _serve(path: Path, links: dict[str, str]) -> Callable[[Request], Awaitable[Response]]:
+    content = render(path, links)
+
+    async def serve(_request: Request) -> Response:
+        return respond(content, _TYPES[path.suffix])
 
     return serve
 
 
 def _routes(files: dict[str, Path], links: dict[str, str]) -> list[BaseRoute]:
     # Starlette's routes answer HEAD and stay out of OpenAPI, unlike FastAPI's.
-    return [
-        Route(url, serve_content(render(path, links), _TYPES[path.suffix]))
-        for url, path in files.items()
-    ]
+    return [Route(url, _serve(path, links)) for url, path in files.items()]
 
 
 router = APIRouter(routes=_routes(FILES, _PAGES))

@@ -45,7 +45,7 @@ function build() {
     {},
     element("label", { htmlFor: "api-key" }, "This service requires an API key."),
     element("p", { className: "note" }, "This tab keeps the key until you close it, and sends it only to this service."),
-    element("div", { className: "line start" }, input, element("button", {}, "Use key")),
+    element("p", {}, input, " ", element("button", {}, "Use key")),
     element("p", { id: "api-key-problem", className: "problem", role: "alert" }),
   );
 }

@@ -2,13 +2,9 @@
 
 import { start } from "./access.js";
 import * as api from "./api.js";
-import { announce, tableRow } from "./dom.js";
+import { announce, element } from "./dom.js";
 
 const INTERVAL_MS = 1000;
-const WORKER = [
-  "worker", "engine", "state", "requests", "load in tokens", "last prompt", "cached",
-  "blocks × tokens", "events", "lag", "gaps",
-];
 
 // A line of Prometheus's text format: name, labels, value.
 const SAMPLE = /^(\w+)(\{.*\})? (\S+)$/;
@@ -86,9 +82,10 @@ function workerRow(worker, text) {
     worker.last_how ?? "–", cachedOf(worker, text), blocksOf(worker), compact.format(worker.events),
     `${number(1000 * worker.lag_s)} ms`, number(worker.gaps),
   ];
-  const row = tableRow(WORKER, values, { className: state === "healthy" ? "same" : "different" });
-  row.children[2].className = "word";
-  return row;
+  const cells = values.map((value, index) => element(index ? "td" : "th", {}, String(value)));
+  cells[0].scope = "row";
+  cells[2].className = "word";
+  return element("tr", { className: state === "healthy" ? "same" : "different" }, ...cells);
 }
 
 start(begin);

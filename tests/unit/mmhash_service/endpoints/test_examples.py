@@ -32,7 +32,7 @@ def test_the_page_needs_no_other_host(client: httpx.Client) -> None:
     assert response.headers["content-type"] == "text/html; charset=utf-8"
     assert "default-src 'none'" in response.headers["content-security-policy"]
     links = re.findall(r'(?:href|src)="([^"#]+)', response.text)
-    assert {"page/docs.css", "openapi.json"} <= {*links}
+    assert {"page/page.css", "openapi.json"} <= {*links}
     for link in links:
         assert "//" not in link
         assert client.get("/" + link).status_code == 200
