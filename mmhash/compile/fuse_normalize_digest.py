@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
-from mmhash.compile.effects import may_write, storages_of, written_storages
 from mmhash.compile.nodes import (
     NORMALIZE_DIGEST,
     Step,
+    add_call,
     digest_of,
     erase,
-    number_of,
+    nodes_before_writes,
     readers,
     step_of,
     value_of,
@@ -32,12 +32,8 @@ class FuseNormalizeDigest(Pass):
     """Fuse `((pixels.to(float32) * scale - mean) / std).to(dtype)` with its `digest(…, dim=0)`.
 
     The multiplication and the last cast may be missing, and the features may have other readers.
-    The steps stay as they are if
-    - another node reads an intermediate step;
-    - a node between the first step and the digest may write to a tensor;
-    - a node anywhere in the graph may write to the pixels, the mean or the std: such a node may
-    also change their shape, and the graph records only one shape; - the fused call would be slower
-    on this GPU.
+    The steps stay as they are if another node reads an intermediate step, or if the fused call
+    would be slower on this GPU.
     """
 
     name = "fuse_normalize_digest"
@@ -45,7 +41,7 @@ class FuseNormalizeDigest(Pass):
     def __call__(self, graph_module: GraphModule) -> int:
         """Return the number of fused digests."""
         graph = graph_module.graph
-        return sum(_fuse(graph, node) for node in list(graph.nodes))
+        return sum(_fuse(graph, node) for node in nodes_before_writes(graph))
 
 
 class _Steps(NamedTuple):
@@ -62,7 +58,7 @@ def _fuse(graph: Graph, digest: Node) -> bool:
     """Fuse a digest with the steps before it if they match the pattern; return True if fused."""
     call = digest_of(digest)
     steps = _steps(call.x) if call and call.dim == 0 else None
-    if call is None or steps is None or _written_between(steps, digest):
+    if call is None or steps is None:
         return False
     features, pixels, mean, std = map(value_of, (call.x, steps.pixels, steps.mean, steps.std))
     if features is None or pixels is None or mean is None or std is None:
@@ -70,21 +66,18 @@ def _fuse(graph: Graph, digest: Node) -> bool:
     channel_dim = _channel_dim(pixels, mean, std)
     if channel_dim is None or features.dtype not in OUT_DTYPES:
         return False
-    if not _only_read(graph, steps.pixels, steps.mean, steps.std):
-        return False
     if pixels.is_cuda and not _pays_on_cuda(pixels, features.dtype, call.algorithm, channel_dim):
         return False
 
     with graph.inserting_before(call.x):
-        fused = graph.call_function(
+        fused = add_call(
+            graph,
             NORMALIZE_DIGEST,
             (steps.pixels, steps.scale, steps.mean, steps.std, features.dtype),
             {"algorithm": call.algorithm, "channel_dim": channel_dim},
         )
         for index, node in enumerate((call.x, digest)):
-            result = graph.call_function(operator.getitem, (fused, index))
-            result.meta = node.meta.copy()
-            node.replace_all_uses_with(result)
+            node.replace_all_uses_with(add_call(graph, operator.getitem, (fused, index)))
     for node in (digest, *steps.nodes):
         erase(graph, node)
     return True
@@ -101,34 +94,20 @@ def _steps(features: Node) -> _Steps | None:
         nodes.append(step.source)
     cast = int(bool(steps) and steps[0].name == "cast")
     match steps[cast:]:
-        case [Step("div", _, std), Step("sub", _, mean), Step("mul", _, by), *rest]:
-            scale = number_of(by)
-            known = scale is not None
         case [Step("div", _, std), Step("sub", _, mean), *rest]:
-            scale, known = None, True
+            pass
         case _:
             return None
+    scale: float | None = None
     match rest:
-        case [Step("cast", Node() as pixels, torch.float32), *more] if known:
+        case [Step("mul", _, int() | float() as by), *rest]:
+            scale = by
+    match rest:
+        case [Step("cast", Node() as pixels, torch.float32), *more]:
             own = nodes[: len(steps) - len(more)]
             if mean not in own and std not in own:
                 return _Steps(own, pixels, scale, mean, std)
     return None
-
-
-def _written_between(steps: _Steps, digest: Node) -> bool:
-    """Return True if any other node between the first cast and the digest may write to a tensor."""
-    node = steps.nodes[-1]
-    while node is not digest:
-        if node not in steps.nodes and may_write(node):
-            return True
-        node = node.next
-    return False
-
-
-def _only_read(graph: Graph, *nodes: Node) -> bool:
-    written = written_storages(graph)
-    return all(written.isdisjoint(storages_of(node)) for node in nodes)
 
 
 def _channel_dim(pixels: Tensor, mean: Tensor, std: Tensor) -> int | None:
@@ -136,7 +115,7 @@ def _channel_dim(pixels: Tensor, mean: Tensor, std: Tensor) -> int | None:
     if pixels.dtype != torch.uint8 or pixels.ndim < 2 or not pixels.is_contiguous():
         return None
     for values in (mean, std):
-        if values.dtype != torch.float32 or values.requires_grad or values.device != pixels.device:
+        if values.dtype != torch.float32 or values.device != pixels.device:
             return None
     for dim in (1, pixels.ndim - 1):
         shape = [1] * pixels.ndim

@@ -1,5 +1,6 @@
 """The pass manager: runs passes over a graph in order, and rolls back each pass that fails."""
 
+import copy
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +10,6 @@ from torch.fx import Graph, GraphModule
 
 from mmhash.compile.fuse_normalize_digest import FuseNormalizeDigest
 from mmhash.compile.merge_digests import MergeDigests
-from mmhash.compile.nodes import copy_of
 from mmhash.compile.passes import Pass
 
 
@@ -64,7 +64,7 @@ class PassManager:
         for graph_pass in self.passes:
             # Copy the graph again only after a change: copying is most of the cost if nothing
             # matches.
-            kept = kept or copy_of(graph_module.graph)
+            kept = kept or copy.deepcopy(graph_module.graph)
             row = self._run(graph_pass, graph_module, kept)
             rows.append(row)
             if row.matches or row.rolled_back:

@@ -7,6 +7,8 @@ from torch.fx import GraphModule
 
 from mmhash.compile import Pass
 
+ADDITIONS = {operator.add, torch.ops.aten.add.Tensor}
+
 
 def _twice(x: torch.Tensor) -> torch.Tensor:
     return x + x
@@ -18,7 +20,7 @@ def traced() -> GraphModule:
 
 
 def _additions(module: GraphModule) -> list[torch.fx.Node]:
-    return [node for node in module.graph.nodes if node.target in {operator.add, torch.add}]
+    return [node for node in module.graph.nodes if node.target in ADDITIONS]
 
 
 class TimesInstead(Pass):
@@ -32,7 +34,7 @@ class TimesInstead(Pass):
     def __call__(self, graph_module: GraphModule) -> int:
         found = _additions(graph_module)
         for node in found:
-            node.target = operator.mul
+            node.target = torch.ops.aten.mul.Tensor
             node.args = (node.args[0], self.by)
         return len(found)
 

@@ -40,12 +40,19 @@ def test_inductor_caches_the_rewritten_graph(then: str) -> None:
         assert torch.equal(torch.compile(add, backend=backend)(X), X * by)
 
 
-def test_a_model_that_cannot_be_compiled_says_so_itself() -> None:
-    def refuse(graph_module: torch.fx.GraphModule, inputs: list[Tensor]) -> object:
-        raise RuntimeError("no room")
+def test_another_compiler_is_refused_by_name() -> None:
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="'inductor' or 'eager'"):
+        torch.compile(add, backend=Backend(then="onnxrt"))(X)
 
-    if "mmhash_refuses" not in torch._dynamo.list_backends():
-        torch._dynamo.register_backend(refuse, name="mmhash_refuses")
-    backend = Backend(PassManager(), "mmhash_refuses")
-    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="no room"):
-        torch.compile(add, backend=backend)(X)
+
+def test_no_cache_returns_what_was_compiled_without_passes(then: str) -> None:
+    def model(x: Tensor) -> tuple[Tensor, Tensor]:
+        return ops.digest(x[0]), ops.digest(x[1])
+
+    for _ in range(2):
+        torch.compiler.reset()
+        torch.compile(model, backend=then)(X)
+        torch.compiler.reset()
+        backend = Backend(then=then)
+        torch.compile(model, backend=backend)(X)
+        assert backend.manager.last_report().matches("merge_digests") == 1
