@@ -331,7 +331,8 @@ def _blocks(prompt: Prompt, version: str) -> BlockList:
     # The router's index looks up a block by the block's own hash, which events carry as
     # tokens_hash.
     event_ids = [int(key, 16) for key in keys]
-    return BlockList(sequence_keys(keys, version=version), event_ids)
+    sequences = sequence_keys(keys, version=version)
+    return BlockList([bytes.fromhex(key) for key in sequences], event_ids)
 
 
 ENGINE = Engine(

@@ -123,8 +123,13 @@ class Prompt:
 class BlockList(NamedTuple):
     """The keys of blocks as an engine's cache stores them, and the block ids in KV events."""
 
-    blocks: list[str]
+    keys: list[bytes]
     event_ids: list[int]
+
+    @property
+    def blocks(self) -> list[str]:
+        """The keys in hex."""
+        return [key.hex() for key in self.keys]
 
 
 class HashField(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from mmhash.digest import Digest
-from mmhash.engines.engine import RequestFields, Span
+from mmhash.engines.engine import BlockList, RequestFields, Span
 from mmhash.prompts.items import MediaSize
 from mmhash.requests import EngineRequest, Modality
 
@@ -54,10 +54,8 @@ class Plan:
     items: list[PlannedItem]
     spans: list[Span]
     """The ranges that the engine names by an item, in the order of the prompt."""
-    blocks: list[str]
-    """The keys of whole blocks, up to the first item whose hash the request cannot carry."""
-    event_ids: list[int]
-    """The ids of these blocks in the engine's KV events."""
+    names: BlockList
+    """The names of whole blocks, up to the first item whose hash the request cannot carry."""
     annotated: EngineRequest = field(compare=False)
     """The request with the hashes of its items."""
     lengths: list[int]
@@ -66,8 +64,18 @@ class Plan:
     def __repr__(self) -> str:
         return (
             f"<Plan of {len(self.token_ids)} tokens, {len(self.items)} items, "
-            f"{len(self.blocks)} blocks>"
+            f"{len(self.event_ids)} blocks>"
         )
+
+    @property
+    def blocks(self) -> list[str]:
+        """The keys of the named blocks, in hex."""
+        return self.names.blocks
+
+    @property
+    def event_ids(self) -> list[int]:
+        """The ids of the named blocks in the engine's KV events."""
+        return self.names.event_ids
 
     @property
     def request(self) -> dict[str, Any]:
@@ -93,8 +101,10 @@ def join_plans(plans: list[Plan]) -> Plan:
         [one for plan in plans for one in plan.token_ids],
         [],
         [],
-        blocks=[one for plan in plans for one in plan.blocks],
-        event_ids=[one for plan in plans for one in plan.event_ids],
+        names=BlockList(
+            [one for plan in plans for one in plan.names.keys],
+            [one for plan in plans for one in plan.names.event_ids],
+        ),
         annotated=plans[0].annotated,
         lengths=[len(plan.token_ids) for plan in plans],
     )

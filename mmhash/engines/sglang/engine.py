@@ -22,7 +22,7 @@ from mmhash.engines.engine import (
     Step,
 )
 from mmhash.engines.sglang.pads import mm_hash, pad_input_ids, pad_values, padding
-from mmhash.engines.sglang.pages import event_ids, event_keys, page_keys
+from mmhash.engines.sglang.pages import named_pages
 from mmhash.engines.sglang.releases import RELEASES, is_rust
 from mmhash.errors import InputValueError
 
@@ -72,16 +72,15 @@ def _prompt_fields(version: str) -> frozenset[str]:
 
 
 def _blocks(prompt: Prompt, version: str) -> BlockList:
-    ids, size = _pad(prompt.token_ids, prompt.spans, version), prompt.block_size
-    extra_key, salt = prompt.extra_key, prompt.cache_salt
-    tenant = prompt.tenant
-    keys = page_keys(
-        ids, size, extra_key=extra_key, cache_salt=salt, version=version, tenant=tenant
+    keys, event_ids = named_pages(
+        _pad(prompt.token_ids, prompt.spans, version),
+        prompt.block_size,
+        extra_key=prompt.extra_key,
+        cache_salt=prompt.cache_salt,
+        version=version,
+        tenant=prompt.tenant,
     )
-    event_names = keys
-    if (extra_key, salt) != (None, None):  # event ids have another seed than keys
-        event_names = event_keys(ids, size, cache_salt=salt, version=version, tenant=tenant)
-    return BlockList(keys, event_ids(event_names))
+    return BlockList(keys, event_ids)
 
 
 _CHAT = ChatFormat(

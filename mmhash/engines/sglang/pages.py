@@ -32,34 +32,54 @@ def page_keys(
     extra_key: str | None = None,
     cache_salt: str | None = None,
     version: str = LATEST,
-    tenant: bytes | None = None,
 ) -> list[str]:
     """Return the storage key of each page in hex, chained; the last page may be short.
 
     The chain continues from the key `prior`, or begins with the namespace of `extra_key` and
     `cache_salt`. As in the engine, an empty `prior` begins the chain without a namespace.
-    `page_size=None` means one page for all tokens. `tenant` changes no key: keys are kept for later
-    prompts of the same tenant, because timing would reveal them to others.
+    `page_size=None` means one page for all tokens.
     """
     seed = namespace_seed(extra_key, cache_salt, version=version)
     given = check_optional_text("prior", prior)
-    return _chain(tokens, page_size, seed if given is None else given, version, tenant)
+    keys = _chain(tokens, page_size, seed if given is None else given, version)
+    return [key.hex() for key in keys]
 
 
 def event_keys(
-    tokens: Tokens,
-    page_size: int,
-    *,
-    cache_salt: str | None = None,
-    version: str = LATEST,
-    tenant: bytes | None = None,
+    tokens: Tokens, page_size: int, *, cache_salt: str | None = None, version: str = LATEST
 ) -> list[str]:
     """Return the keys behind the ids in KV events: storage keys without `extra_key`."""
     _require_namespaces(None, cache_salt, version)
-    seed = None
-    if cache_salt is not None:
-        seed = hashlib.sha256(b"sglang-cache-salt-v1\0" + cache_salt.encode()).hexdigest()
-    return _chain(tokens, page_size, seed, version, tenant)
+    return [key.hex() for key in _chain(tokens, page_size, _event_prior(cache_salt), version)]
+
+
+def named_pages(
+    tokens: Tokens,
+    page_size: int,
+    *,
+    extra_key: str | None,
+    cache_salt: str | None,
+    version: str,
+    tenant: bytes | None,
+) -> tuple[list[bytes], list[int]]:
+    """Return the storage key and the event id of each page.
+
+    `tenant` changes no key: keys are kept for later prompts of the same tenant, because timing
+    would reveal them to others.
+    """
+    seed = namespace_seed(extra_key, cache_salt, version=version)
+    keys = event_names = _chain(tokens, page_size, seed, version, tenant)
+    if seed is not None:  # event ids have another seed than keys
+        event_names = _chain(tokens, page_size, _event_prior(cache_salt), version, tenant)
+    words = np.frombuffer(b"".join(event_names), ">i8")
+    return keys, words.reshape(-1, 4)[:, 0].tolist()  # a key has four words
+
+
+def _event_prior(cache_salt: str | None) -> str | None:
+    """Return the key that begins the chain behind the ids in KV events."""
+    if cache_salt is None:
+        return None
+    return hashlib.sha256(b"sglang-cache-salt-v1\0" + cache_salt.encode()).hexdigest()
 
 
 def namespace_seed(
@@ -85,13 +105,6 @@ def event_seed(
 def event_id(page_key: str) -> int:
     """Return the id of a page in KV events: the first 64 bits of its key, signed."""
     return int.from_bytes(_digest(page_key, "page_key")[:8], "big", signed=True)
-
-
-def event_ids(page_keys: Sequence[str]) -> list[int]:
-    """Return the ids of pages in KV events, whose keys `page_keys` returned."""
-    words = np.frombuffer(bytes.fromhex("".join(page_keys)), ">i8")
-    ids: list[int] = words.reshape(-1, 4)[:, 0].tolist()  # a key has four words
-    return ids
 
 
 def namespaced_event_id(identifier: int, seed: bytes | None) -> int:
@@ -133,32 +146,36 @@ def _digest(text: str, name: str) -> bytes:
 
 
 def _chain(
-    tokens: Tokens, page_size: int | None, seed: str | None, version: str, tenant: bytes | None
-) -> list[str]:
+    tokens: Tokens,
+    page_size: int | None,
+    seed: str | None,
+    version: str,
+    tenant: bytes | None = None,
+) -> list[bytes]:
     pages = _pages(tokens, page_size, version)
     digest = _digest(seed, "prior") if seed else b""
     is_kept = page_size is not None and page_size <= _RUN_TOKENS
     name = _kept_keys if is_kept else _run_keys
     run = max(1, _RUN_TOKENS // (page_size or _RUN_TOKENS))
-    keys: list[str] = []
+    keys: list[bytes] = []
     for start in range(0, len(pages), run):
         keys += name(tenant, digest, tuple(pages[start : start + run]))
-        digest = bytes.fromhex(keys[-1])
+        digest = keys[-1]
     return keys
 
 
 # Prompts are named in runs of this many tokens. The keys of the last runs are kept, because most
-# prompts continue another: 250 000 tokens, which take 40 MB in pages of one token.
+# prompts continue another: 250 000 tokens, which take 30 MB in pages of one token.
 _RUN_TOKENS = 256
 _RUNS_KEPT = 1024
 
 
-def _run_keys(_tenant: bytes | None, digest: bytes, pages: tuple[bytes, ...]) -> Sequence[str]:
+def _run_keys(_tenant: bytes | None, digest: bytes, pages: tuple[bytes, ...]) -> Sequence[bytes]:
     """Return the keys of consecutive pages. `digest` is the key of the page before them."""
     keys = []
     for page in pages:
         digest = hashlib.sha256(digest + page).digest()
-        keys.append(digest.hex())
+        keys.append(digest)
     return keys
 
 

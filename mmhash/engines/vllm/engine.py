@@ -58,25 +58,14 @@ def _lora(options: BlockOptions, version: str) -> Lora | None:
     return Lora(name, path or "")
 
 
-def _block_list(keys: list[bytes]) -> BlockList:
-    # Take the low 64 bits of all keys at once. event_id() does the same for one key.
-    words = np.frombuffer(b"".join(keys), ">u8")
-    step = len(words) // len(keys) if keys else 1
-    return BlockList([key.hex() for key in keys], words[step - 1 :: step].tolist())
-
-
 def _blocks(prompt: Prompt, version: str) -> BlockList:
-    items = [
-        Span(uuid(span.whole_key()), span.start, span.end - span.start)
-        for span in sorted(prompt.spans, key=lambda span: span.start)
-    ]
     options = prompt.options
     algorithm = options.get("block_algorithm")
     keys = block_keys(
         # The ids of a Prompt are ints. Checking the type of each takes longer than their blocks.
         packed("token_ids", prompt.token_ids),
         prompt.block_size,
-        items=items,
+        items=sorted(prompt.spans, key=lambda span: span.start),
         cache_salt=prompt.cache_salt,
         lora=_lora(options, version),
         block_algorithm=DEFAULT_ALGORITHM if algorithm is None else algorithm,
@@ -85,7 +74,10 @@ def _blocks(prompt: Prompt, version: str) -> BlockList:
         version=version,
         tenant=prompt.tenant,
     )
-    return _block_list(keys)
+    # Take the low 64 bits of all keys at once. event_id() does the same for one key.
+    words = np.frombuffer(b"".join(keys), ">u8")
+    step = len(words) // len(keys) if keys else 1
+    return BlockList(keys, words[step - 1 :: step].tolist())
 
 
 def _unhashed(options: dict[str, Any], version: str, modality: str) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def _blocks(text: bytes, tenant: Tenant | None) -> str:
         tenant=tenant.secret if tenant else None,
     )
     try:
-        keys, event_ids = requested.engine.prompt_blocks(prompt, requested.version)
+        names = requested.engine.prompt_blocks(prompt, requested.version)
     except (InputError, LimitError) as error:
         raise Problem("refused-by-engine", reason=str(error)) from error
-    return BlocksAnswer(blocks=keys, event_ids=event_ids).model_dump_json()
+    return BlocksAnswer(blocks=names.blocks, event_ids=names.event_ids).model_dump_json()

@@ -298,7 +298,7 @@ class Routing:
                 plan.annotated.write(),
                 "planned",
                 first_key=plan.items[0].key.bytes if plan.items else b"",
-                plan=PlanSize(len(plan.token_ids), len(plan.blocks)),
+                plan=PlanSize(len(plan.token_ids), len(plan.event_ids)),
                 matched={url: match.tokens for url, match in matches.items()},
                 event_ids=plan.event_ids,
                 block_size=block_size,

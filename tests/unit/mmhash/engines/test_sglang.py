@@ -101,9 +101,9 @@ def test_page_keys_are_a_chain_of_sha256(size: int) -> None:
         digest = hashlib.sha256(digest + page).digest()
         expected.append(digest.hex())
     assert sglang.page_keys(tokens, size) == expected
-    prompt = Prompt(tokens, size)
-    ids = [sglang.event_id(key) for key in expected]
-    assert sglang.ENGINE.prompt_blocks(prompt, sglang.LATEST) == (expected, ids)
+    named = sglang.ENGINE.prompt_blocks(Prompt(tokens, size), sglang.LATEST)
+    assert named.blocks == expected
+    assert named.event_ids == list(map(sglang.event_id, expected))
 
 
 def test_a_chain_continues_from_a_prior_key() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 import mmhash
+from mmhash.engines.engine import BlockList
 from mmhash.prompts import Plan
 from mmhash.prompts.plan import PlannedItem
 from mmhash_service.gateway.expected import (
@@ -88,7 +89,8 @@ def planned(key: mmhash.Digest = IMAGE, *, named: int = 0, length: int = LENGTH)
     item = PlannedItem("image", key, {}, (56, 56), None, start, start + 4, [(start, start + 4)])
     ids = list(range(length))
     ids[item.start : item.end] = [7] * 4
-    return Plan(ids, [item], [], [], list(range(100, 100 + named)), {}, [length])
+    names = BlockList([], list(range(100, 100 + named)))
+    return Plan(ids, [item], [], names, {}, [length])
 
 
 def shared(one: UnnamedBlocks, other: UnnamedBlocks) -> int:
