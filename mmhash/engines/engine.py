@@ -100,6 +100,9 @@ class BlockOptions(TypedDict, total=False):
     """How many tokens after a block vLLM includes in its key."""
 
 
+_BLOCK_OPTIONS = tuple(BlockOptions.__annotations__)
+
+
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """A tokenized prompt, as `/blocks` takes it; None for fields that the prompt lacks."""
@@ -110,14 +113,17 @@ class Prompt:
     cache_salt: str | None = None
     extra_key: str | None = None
     options: BlockOptions = field(default_factory=BlockOptions)
+    """These options, and perhaps others (a plan's)."""
     tenant: bytes | None = None
     """Whose prompt this is. It changes no key: names are kept for each tenant."""
 
     @property
     def special_fields(self) -> list[str]:
         """The names of this prompt's fields and options that only some engines support."""
-        special = {"cache_salt": self.cache_salt, "extra_key": self.extra_key, **self.options}
-        return [name for name, value in special.items() if value is not None]
+        options: Mapping[str, object] = self.options
+        special = {"cache_salt": self.cache_salt, "extra_key": self.extra_key}
+        names = [name for name, value in special.items() if value is not None]
+        return names + [name for name in _BLOCK_OPTIONS if options.get(name) is not None]
 
 
 class BlockList(NamedTuple):
@@ -289,7 +295,7 @@ class Engine:
         is the EXIF orientation of an image whose key comes from its pixels and so does not cover
         it.
         """
-        if self.applies_orientation(version):
+        if orientation != 1 and self.applies_orientation(version):
             options = with_orientation(options, orientation)
         return with_options(key, options)
 

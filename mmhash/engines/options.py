@@ -54,8 +54,6 @@ def with_options(key: Digest, options: str) -> Digest:
 
 def with_orientation(options: str, orientation: int) -> str:
     """Return the canonical text of the options and an image's EXIF orientation."""
-    if orientation == 1:
-        return options
     members = parse_options(options) if options else {}
     return options_text({**members, ORIENTATION: Number(orientation)})
 

@@ -82,8 +82,3 @@ def complete(**given: Unpack[PlanOptions]) -> PlanOptions:
     check_choice("server", options["server"], "python", "rust", "mmhash")
     check_choice("mm_hasher_algorithm", options["mm_hasher_algorithm"], "blake3", "sha256")
     return options
-
-
-def block_options(options: PlanOptions) -> BlockOptions:
-    """Return the options that change the keys of blocks."""
-    return cast("BlockOptions", {name: options[name] for name in BlockOptions.__annotations__})  # type: ignore[literal-required]

@@ -24,7 +24,7 @@ from mmhash.prompts.names import (
     name_by_file,
     name_by_key,
 )
-from mmhash.prompts.options import PlanOptions, block_options
+from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.plan import Plan, PlannedItem, join_plans
 from mmhash.prompts.processor.messages import Question
 from mmhash.prompts.section import Section
@@ -179,6 +179,8 @@ class Planner:
         if self.engine.names_by_file(options["server"], self.release):
             is_whole = options["server"] == "rust" or not has_media_options(request)
             return name_by_file(request, options, media), is_whole
+        if not media:
+            return [], True
         if options["hashes"] == "engine" and (own := name_by_engine(request, media)):
             return own, True
         names = name_by_key(self.family, request, options, media)
@@ -214,7 +216,7 @@ class Planner:
             spans=spans,
             cache_salt=read_text(self.request.members, "cache_salt"),
             extra_key=read_text(self.request.members, "extra_key"),
-            options=block_options(self.options),
+            options=self.options,
             tenant=self.options["tenant"],
         )
         names = self.engine.prompt_blocks(prompt, self.release)

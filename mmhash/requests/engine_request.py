@@ -66,11 +66,11 @@ class EngineRequest:
         self.parts: list[dict[str, Any]] = []
         """The content part of each place in a chat."""
         self._modalities: dict[int, Modality] = {}
-        self._removed: list[tuple[Path, str]] = []
+        callers = engine.caller_request_members & document.members.keys()
+        self._removed: list[tuple[Path, str]] = [((), name) for name in callers]
         self._filled: list[tuple[Path, str | int, str]] = []
         self._tags: list[str] | None = None
-        for name in engine.caller_request_members:
-            self.remove(document.members, (), name)
+        self._option_texts: dict[Modality, str] = {}
 
     # The readers of forms call these methods.
 
@@ -125,27 +125,31 @@ class EngineRequest:
 
     def options(self, modality: Modality) -> str:
         """Return the canonical text of the options that a hash of this modality must cover."""
-        return self._options[modality]
+        if not self._given_options:
+            return ""
+        if modality not in self._option_texts:
+            formats, given = self.engine.annotate, self._given_options
+            if formats is not None and self.document.form != "generate":
+                given = formats.unhashed(given, self.release, modality)
+            self._option_texts[modality] = options_text(given)
+        return self._option_texts[modality]
 
     @cached_property
-    def _options(self) -> dict[Modality, str]:
+    def _given_options(self) -> dict[str, Any]:
+        """The request's options for processors, with numbers as they are spelled."""
         formats = self.engine.annotate
         if formats is None:
-            return {"image": "", "video": "", "audio": ""}
+            return {}
         is_chat = self.document.form != "generate"
         names = formats.chat_options if is_chat else formats.native_options
         try:
-            given = {
+            return {
                 name: parse_options(self.document.spelled(name))
                 for name in names
                 if name in self.chat
             }
         except RecursionError as error:
             raise RequestError("has options that are nested too deeply") from error
-        modalities: tuple[Modality, ...] = ("image", "video", "audio")
-        if not is_chat:
-            return dict.fromkeys(modalities, options_text(given))
-        return {one: options_text(formats.unhashed(given, self.release, one)) for one in modalities}
 
     # These methods insert hashes.
 

@@ -277,10 +277,10 @@ def _resumed_blocks(
     hashed_after: Sequence[int], total: int, block_size: int, lookahead: int
 ) -> set[int]:
     """Return the starts of the blocks at which the engine resumed hashing."""
-    hashed_after = [
-        check_int("hashed_after", number, 0)
-        for number in checks.listed("hashed_after", hashed_after)
-    ]
+    given = checks.listed("hashed_after", hashed_after)
+    if not given:  # the usual case
+        return set()
+    hashed_after = [check_int("hashed_after", number, 0) for number in given]
     if any(later < earlier for earlier, later in pairwise([*hashed_after, total])):
         raise InputValueError(f"hashed_after must rise to at most {total}, the number of tokens")
     hashed = [max(0, number - lookahead) // block_size for number in hashed_after]

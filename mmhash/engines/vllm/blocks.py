@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from xxhash import xxh3_128
 
-from mmhash.arguments import check_bytes, check_int, check_optional_text, check_text
+from mmhash.arguments import check_bytes, check_optional_text, check_text
 from mmhash.engines import cbor, checks, engine
 from mmhash.engines.vllm.block_extras import (
     ExtraKeys,
@@ -96,7 +96,6 @@ def block_keys(
     """
     parent = none_hash(version=version, seed=seed, block_algorithm=block_algorithm)
     packed = checks.token_array("tokens", tokens)
-    block_size = check_int("block_size", block_size, 1, checks.MAX_TOKENS)
     extras = extra_keys(
         packed,
         block_size,

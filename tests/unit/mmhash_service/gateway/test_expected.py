@@ -118,7 +118,7 @@ def test_names_start_after_the_blocks_that_the_engine_names() -> None:
     names = name_blocks(planned(named=BLOCK_TOKENS), 1)
     assert len(names.names) == 9
     assert names.tokens_each == BLOCK_TOKENS
-    salted = replace(planned(named=BLOCK_TOKENS), event_ids=[9] * BLOCK_TOKENS)
+    salted = replace(planned(), names=BlockList([], [9] * BLOCK_TOKENS))
     assert shared(names, name_blocks(salted, 1)) == 0
 
 
