@@ -12,8 +12,7 @@ from collections.abc import Callable
 from mmhash.errors import InputTypeError, LimitError
 from mmhash.image import PILLOW_MAX_PIXELS
 from mmhash.prompts.headers import bmp, gif, jpeg, png, tiff, webp
-from mmhash.prompts.headers.engine_sizes import engine_size
-from mmhash.prompts.headers.header import ImageHeader, ImageHeaderError, unreadable
+from mmhash.prompts.headers.header import ImageHeader, ImageHeaderError, engine_size, unreadable
 
 __all__ = ["ImageHeader", "ImageHeaderError", "engine_size", "read_size"]
 
