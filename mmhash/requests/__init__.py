@@ -4,7 +4,7 @@ A `Document` is a request as it came. An `EngineRequest` is the document as one 
 without the caller's hashes, and with a place for each hash of ours.
 """
 
-from mmhash.requests.document import Document, Form
+from mmhash.requests.document import Document, Form, ShortText
 from mmhash.requests.engine_request import (
     EngineRequest,
     MediaPart,
@@ -15,7 +15,6 @@ from mmhash.requests.engine_request import (
 from mmhash.requests.forms import COUNTING_PATHS, PATHS, form_of_path, read_for
 from mmhash.requests.media_source import MediaSource, Modality
 from mmhash.requests.raw_json import RequestError
-from mmhash.requests.short_text import ShortText
 
 __all__ = [
     "COUNTING_PATHS",

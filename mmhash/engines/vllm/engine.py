@@ -61,11 +61,12 @@ def _lora(options: BlockOptions, version: str) -> Lora | None:
 def _blocks(prompt: Prompt, version: str) -> BlockList:
     options = prompt.options
     algorithm = options.get("block_algorithm")
+    spans = sorted(prompt.spans, key=lambda span: span.start)
     keys = block_keys(
         # The ids of a Prompt are ints. Checking the type of each takes longer than their blocks.
         packed("token_ids", prompt.token_ids),
         prompt.block_size,
-        items=sorted(prompt.spans, key=lambda span: span.start),
+        items=spans,
         cache_salt=prompt.cache_salt,
         lora=_lora(options, version),
         block_algorithm=DEFAULT_ALGORITHM if algorithm is None else algorithm,
