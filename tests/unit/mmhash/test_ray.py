@@ -16,8 +16,6 @@ import mmhash.ray
 from mmhash.bulk.items import BulkOptions
 from mmhash.cli.app import app
 
-ray = pytest.importorskip("ray")
-
 ROOT = Path(__file__).parents[3]
 ITEMS = [b"%d" % number * number for number in range(40)]
 
@@ -34,6 +32,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The only one of all tests: to start one takes long, and sometimes too long for Ray itself."""
+    ray = pytest.importorskip("ray")
     with pytest.MonkeyPatch.context() as patch:
         home = tmp_path_factory.mktemp("home")  # where Ray keeps its cluster's token
         patch.setenv("HOME", str(home))
@@ -59,6 +58,8 @@ def bulk(tmp_path: Path, source: Path, *options: str) -> list[dict[str, object]]
 
 
 def test_keys_are_those_of_the_local_run(tmp_path: Path, cluster: None) -> None:
+    import ray
+
     contents = tmp_path / "contents.parquet"
     values = [*ITEMS, None]
     table = pa.table({"name": [f"n{i}" for i in range(41)], "data": pa.array(values, pa.binary())})

@@ -20,7 +20,7 @@ BUSY = {
     "detail": "The server holds as much as it may.",
 }
 PROBLEM = {"Content-Type": "application/problem+json"}
-CONTENT = bytes(i % 251 for i in range(600_000))  # three pieces
+CONTENT = bytes(range(250)) * 2400  # three pieces
 
 Answer = tuple[int, dict[str, str], bytes]
 
