@@ -1,7 +1,7 @@
 """`mmhash` with longer time-outs for the memo's store.
 
 Run it as `python -m tests.support.patient_service serve`. Do not import it elsewhere, because the
-import changes the process. Each process of the service imports it.
+import changes the process.
 """
 
 from mmhash.cli import main

@@ -107,7 +107,7 @@ class Service:
             text = value if isinstance(value, str) else json.dumps(value)
             command += ["--set", f"{name}={text}"]
         self.process: subprocess.Popen[str] | preloaded.Process
-        if command[:3] == [sys.executable, "-m", "mmhash"] and not new_session:
+        if command[:2] == [sys.executable, "-m"] and not new_session:
             self.process = preloaded.Process(*command[2:], env=env, piped=True)
         else:
             self.process = subprocess.Popen(
