@@ -189,6 +189,7 @@ def test_a_heavy_image_ends_in_time(default: Any, name: str) -> None:
     assert answer.status_code == 200 or name_of(answer) in REFUSALS | {"too-slow"}
 
 
+@pytest.mark.slow
 def test_other_requests_are_answered_meanwhile(default: Any) -> None:
     """Small, honest requests during four bombs that use all of their CPU time."""
     # All different, because the service decodes equal images once.

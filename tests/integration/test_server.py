@@ -150,7 +150,8 @@ def test_several_processes_answer_count_together_and_stop_together() -> None:
         service.stop()
 
 
-@pytest.mark.parametrize("is_threaded", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("is_threaded", [False, True])
 def test_processes_are_forked_unless_another_thread_may_hold_a_lock(
     is_threaded: bool, tmp_path: Path
 ) -> None:

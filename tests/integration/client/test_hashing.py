@@ -69,7 +69,7 @@ def either(request: pytest.FixtureRequest, url: str, local: Service) -> dict[str
     return {"base_url": url} if request.param == "TCP" else address(local)
 
 
-@pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
+@pytest.mark.parametrize("algorithm", ["blake3", pytest.param("xxh3", marks=pytest.mark.slow)])
 def test_each_kind_of_item_has_the_librarys_key(
     connect: Any, either: dict[str, Any], algorithm: str
 ) -> None:

@@ -73,7 +73,7 @@ def test_equal_to_the_plain_steps(
 
 @pytest.mark.parametrize("dim", [1, -1])
 @pytest.mark.parametrize("dtype", normalizing.OUT_DTYPES)
-@pytest.mark.parametrize("block", [1, 7, 64, 100, 240, 1000])
+@pytest.mark.parametrize("block", [1, 7, 100, 1000])
 def test_blocks_of_any_length_are_normalized(
     block: int, dtype: torch.dtype, dim: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,9 +84,7 @@ def test_blocks_of_any_length_are_normalized(
         check(pixels, 0.1, torch.tensor(MEAN), torch.tensor(STD), dtype, dim, algorithm)
 
 
-@pytest.mark.parametrize(
-    "shape", [(1, 3, 1200, 1100), (9, 3, 250, 300), (300, 3, 70, 70), (1, 3, 3001, 401)]
-)
+@pytest.mark.parametrize("shape", [(1, 3, 1200, 1100), (300, 3, 70, 70)])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_large_batches_and_large_images(shape: tuple[int, ...], algorithm: str) -> None:
     pixels = torch.randint(0, 256, shape, dtype=torch.uint8)

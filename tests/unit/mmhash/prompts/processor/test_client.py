@@ -1,6 +1,6 @@
 """A model's own processor, asked in a real helper process.
 
-A helper takes seconds to start, so the fast tests share one.
+A helper takes seconds to start, so most tests share one.
 """
 
 import os
@@ -24,6 +24,8 @@ from tests.support.processed_models import (
     NEGATIVE,
     READ,
 )
+
+pytestmark = pytest.mark.slow
 
 
 def question(width: int, height: int = 5) -> Question:
@@ -82,7 +84,6 @@ def test_an_image_that_is_read_back_for_its_shape_has_no_pixels(hostile: ModelPr
     assert len(hostile.learn(asked, hostile.ask(asked)).token_ids) == 77
 
 
-@pytest.mark.slow
 def test_a_helper_that_ended_is_started_again(hostile: ModelProcessor) -> None:
     found = children()
     keepers = [
@@ -102,7 +103,6 @@ def test_a_helper_that_ended_is_started_again(hostile: ModelProcessor) -> None:
     pytest.fail("the helper is not started again")
 
 
-@pytest.mark.slow
 def test_a_program_in_the_directory_is_not_run_unless_the_operator_says_so(tmp_path: Path) -> None:
     folder = processed_models.write_hostile(tmp_path)
     with pytest.raises(UnknownModelError, match="custom code"):
@@ -115,7 +115,6 @@ def test_a_model_type_that_is_not_checked_has_no_plan(tmp_path: Path) -> None:
         Model.load(folder, trust_remote_code=True)
 
 
-@pytest.mark.slow
 def test_an_answer_is_the_expansion_of_the_item(paddle: Model) -> None:
     processor = paddle.files.model_processor
     expansion = processor.learn(question(640, 360), processor.ask(question(640, 360)))
@@ -125,7 +124,6 @@ def test_an_answer_is_the_expansion_of_the_item(paddle: Model) -> None:
     assert processor.known(question(640, 360)) is expansion
 
 
-@pytest.mark.slow
 def test_the_identity_depends_on_the_files(
     paddle: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
