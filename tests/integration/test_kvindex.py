@@ -1,20 +1,17 @@
 """The index reads real sockets, and survives restarts, gaps, silence and garbage."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
-import zmq
 
 from mmhash.errors import InputValueError
 from mmhash.kvindex import Index, Worker, WorkerStats
 from tests.support.kv_publisher import (
-    CLEARED,
     Publisher,
     PublisherProcess,
     port,
-    removed,
     stored,
 )
 from tests.support.waiting import wait_until
@@ -47,18 +44,6 @@ def publisher() -> Iterator[Publisher]:
         yield one
 
 
-def test_a_late_index_learns_earlier_blocks_by_a_replay(publisher: Publisher) -> None:
-    publisher.publish(stored(1, 2, 3))
-    publisher.publish(removed(3), stored(3, medium="CPU"))
-    with started(publisher) as index:
-        wait_until(lambda: tokens(index, 1, 2, 3) == 48)
-        match = index.match([1, 2, 3, 4])[URL]
-        assert match.ranks == {0: 48}
-        assert index.match([1, 2, 3], block_size=4)[URL].tokens == 12
-        publisher.publish(CLEARED)
-        wait_until(lambda: stats(index).blocks == 0)
-
-
 def test_a_killed_worker_is_dropped_and_its_successor_starts_empty() -> None:
     with ExitStack() as stack:
         first = stack.enter_context(PublisherProcess())
@@ -87,35 +72,6 @@ def test_a_stopped_worker_is_dropped_until_it_goes_on() -> None:
         wait_until(lambda: not tokens(index, 1))
         process.resume()
         wait_until(lambda: tokens(index, 1))
-
-
-def test_ranks_publish_at_consecutive_ports() -> None:
-    with ExitStack() as stack:
-        first, second = stack.enter_context(consecutive())
-        worker = Worker(URL, first.events, first.replay, ranks=2)
-        index = stack.enter_context(Index([worker]))
-        first.publish(stored(1))
-        second.publish(stored(1, 2))
-        wait_until(lambda: index.match([1, 2])[URL].ranks == {0: 16, 1: 32})
-        match = index.match([1, 2])[URL]
-        assert (match.tokens, match.rank) == (32, 1)
-        second.close()
-        wait_until(lambda: index.match([1, 2])[URL].ranks == {0: 16})
-
-
-@contextmanager
-def consecutive() -> Iterator[tuple[Publisher, Publisher]]:
-    """Run two publishers. The second one's ports follow the first one's."""
-    while True:
-        with ExitStack() as stack:
-            first = stack.enter_context(Publisher(rank=0))
-            ports = port(first.events) + 1, port(first.replay or "") + 1
-            try:
-                second = stack.enter_context(Publisher(*ports, rank=1))
-            except zmq.ZMQError:
-                continue
-            yield first, second
-            return
 
 
 def test_workers_come_and_go(publisher: Publisher) -> None:

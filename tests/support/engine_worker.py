@@ -1,10 +1,9 @@
 """A small engine in its own process: it speaks HTTP like vLLM and SGLang, but has no model.
 
-python -m tests.support.engine_worker NAME PORT [MODEL …]
+python -m tests.support.engine_worker NAME PORT
 
-If it is given models, it lists them and refuses requests for others, as vLLM does. It echoes every
-request, so a test sees what reached it. A body's member `mode` asks for a fault, and `seconds` for
-a slow response. MMHASH_PLUGIN names the features of the plugin that it claims to have.
+It echoes every request, so a test sees what reached it. A body's member `mode` asks for a fault, and
+`seconds` for a slow response. MMHASH_PLUGIN names the features of the plugin that it claims to have.
 """
 
 import asyncio
@@ -32,9 +31,8 @@ _PROBES = {"/v1/models", "/version", "/server_info", "/get_server_info"}
 class Engine:
     """The application."""
 
-    def __init__(self, name: str, models: list[str]) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.models = models
         self.aborted = 0
         self.seen: list[str] = []
 
@@ -53,12 +51,6 @@ class Engine:
             await self._reply(send, 200, b"")
         elif scope["path"] in {"/mmhash", "/state"}:
             await self._reply(send, *self._facts(scope["path"]))
-        elif self.models and scope["path"] == "/v1/models":
-            listed = {"object": "list", "data": [{"id": one} for one in self.models]}
-            await self._reply(send, 200, json.dumps(listed).encode())
-        elif self.models and asked.get("model", self.models[0]) not in self.models:
-            self.seen.append("another model")
-            await self._reply(send, 404, b'{"error": {"message": "The model does not exist."}}')
         elif mode == "die":
             os.kill(os.getpid(), signal.SIGKILL)
         elif mode in {"hang", f"hang at {self.name}"}:
@@ -148,8 +140,6 @@ async def _read(receive: Receive) -> bytes:
 
 
 if __name__ == "__main__":
-    _, name, port, *models = sys.argv
+    _, name, port = sys.argv
     # Real engines close idle connections, too.
-    uvicorn.run(
-        Engine(name, models), port=int(port), log_level="warning", ws="none", timeout_keep_alive=5
-    )
+    uvicorn.run(Engine(name), port=int(port), log_level="warning", ws="none", timeout_keep_alive=5)

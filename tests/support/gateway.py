@@ -26,9 +26,8 @@ QUICK = {
 class EngineProcess:
     """A small engine, which can be killed and started again at its address."""
 
-    def __init__(self, name: str, *models: str) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.models = models
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.plugin = ""
@@ -38,7 +37,8 @@ class EngineProcess:
         """Start the engine, and wait until it answers."""
         self.process = preloaded.Process(
             "tests.support.engine_worker",
-            *(self.name, str(self.port), *self.models),
+            self.name,
+            str(self.port),
             env=os.environ | {"MMHASH_PLUGIN": self.plugin},
         )
         until = time.monotonic() + TIMEOUT_S

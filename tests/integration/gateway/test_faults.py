@@ -182,27 +182,6 @@ def test_a_response_without_a_body_leaves_the_connection_open(status: bytes, len
         stop_listening(listener)
 
 
-def test_the_file_of_workers_is_read_again(tmp_path: Path) -> None:
-    file = tmp_path / "workers"
-    with engines(2) as (one, two):
-        file.write_text(f"# the first\n{one.url}\n")
-        arguments = ("--worker-file", str(file))
-        with (
-            gateway_before([], *arguments) as gateway,
-            gateway.new_client() as client,
-        ):
-            assert client.post(PATH, json=CHAT).json()["worker"] == "w0"
-            replace(file, f"{two.url} # instead\n")
-            wait_until(lambda: client.post(PATH, json=CHAT).json()["worker"] == "w1")
-            replace(file, "no worker at all\n")
-            gateway.log.wait_for("cannot be read")
-            replace(file, f"{two.url}\n{one.url},engine=vllm@0.99.0\n")
-            gateway.log.wait_for("cannot be read.*line 2: vllm 0.99.0 is not known")
-            assert client.post(PATH, json=CHAT).json()["worker"] == "w1"
-            replace(file, f"{one.url}\n{two.url}\n")
-            wait_until(lambda: healthy(client) == [True, True])
-
-
 def specs(client: httpx.Client) -> set[tuple[str, str | None]]:
     """Return the URL and the engine of each worker."""
     return {(one["url"], one["engine"]) for one in client.get("/workers").json()["workers"]}

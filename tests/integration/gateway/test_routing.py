@@ -127,26 +127,6 @@ def test_a_text_goes_to_the_worker_that_has_it(fleet: Fleet, model: Model) -> No
             assert answer.json()["worker"] == f"w{number}"
 
 
-@pytest.mark.slow
-def test_a_worker_of_another_release_is_named(
-    workers: list[EngineProcess], folder: Path, model: Model
-) -> None:
-    """With a wrong release every lookup misses, and no request fails."""
-    with fleet_of(workers[:1], folder, engine="vllm@0.30.0") as fleet:
-        request = chat("a prompt of some blocks ")
-        assert fleet.states()[0]["names"] == "unknown"
-        fleet.publish(0, model.plan(request, ENGINE, block_size=8))  # names of another block size
-        fleet.client.post(PATH, json=request)
-        wait_until(lambda: fleet.states()[0]["names"] == "wrong")
-        assert count(fleet.client, "mmhash_gateway_worker_misnamed") == 1
-        right = chat("another prompt of some blocks ")
-        plan = model.plan(right, "vllm@0.30.0", block_size=16)
-        fleet.client.post(PATH, json=right)
-        fleet.publish(0, plan)
-        wait_until(lambda: fleet.states()[0]["names"] == "right")
-        assert count(fleet.client, "mmhash_gateway_worker_misnamed") == 0
-
-
 def lists_adapter(path: str) -> ScriptedServer:
     """Return an engine that lists a LoRA adapter as vLLM does."""
     base = {"id": "tiny", "root": "/models/tiny", "parent": None}

@@ -44,31 +44,6 @@ def test_a_template_that_drops_system_messages_gets_one(model: Model) -> None:
     check(model, request, *shown, template=_SHOWN)
 
 
-def test_results_of_tools_are_messages_between_texts(model: Model) -> None:
-    found = {"type": "search_result", "title": "t", "source": "u", "content": [_text("c")]}
-    reference = {"type": "tool_reference", "tool_name": "f"}
-    content = [_text("x"), reference, found]
-    result = {"type": "tool_result", "tool_use_id": "1", "content": content}
-    messages = [{"role": "user", "content": [_text("a"), result, _text("b")]}]
-    answer = {"role": "tool", "tool_call_id": "1"}
-    shown = (
-        {"role": "user", "content": "a"},
-        {**answer, "content": "x"},
-        {**answer, "content": [{"type": "tool_reference", "name": "f"}]},
-        {**answer, "content": "Title: t\nSource: u\nContent: c"},
-        {"role": "user", "content": "b"},
-    )
-    template = _SHOWN.replace("one |", "one.items() |").replace("dictsort", "list | sort")
-    # The template loops over parts, as those of models with tool references do.
-    template += "{% for one in messages %}{% for part in one.content %}{% endfor %}{% endfor %}"
-    template += "{# image #}"
-    check(model, {"messages": messages}, *shown, template=template)
-
-
-def _text(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": text}
-
-
 def test_thinking_is_planned_for_models_that_do_not_reason(model: Model) -> None:
     """Without a parser of reasoning the engine drops it; only a model that reasons has one."""
     said = {"role": "assistant", "content": [_THOUGHT, {"type": "text", "text": "so"}]}

@@ -15,7 +15,6 @@ from tests.support.annotated import annotate
 
 _PATH = "/v1/responses"
 _URL = "data:image/png;base64,AAEC"
-_SHOWN = "{% for one in messages %}{{ one | dictsort }}{% endfor %}"
 
 
 @pytest.fixture(scope="module")
@@ -49,27 +48,6 @@ def test_system_messages_are_joined_as_the_release_does(
     )
     contents = contents or ["a\n\nDeveloper instructions:\nb", "hi"]
     text = "".join(f"{one}|" for one in contents)
-    assert plan.token_ids == model.files.encoder.encode(text, add_special_tokens=False)
-
-
-def test_items_of_one_turn_are_one_message(model: Model) -> None:
-    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{"}
-    items: list[dict[str, Any]] = [
-        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "why"}]},
-        {"role": "assistant", "content": "one", "phase": "commentary"},
-        {**call, "phase": "commentary"},
-        {"role": "assistant", "content": "two"},
-        {"role": "user", "content": "hi"},
-    ]
-    plan = model.plan({"input": items}, "sglang@0.5.23", path=_PATH, chat_template=_SHOWN)
-    function = {"name": "f", "arguments": {}}
-    made = [{"id": "c", "index": None, "type": "function", "function": function}]
-    turns: list[dict[str, Any]] = [
-        {"role": "assistant", "content": "one", "phase": "commentary", "reasoning_content": "why"},
-        {"role": "assistant", "content": "two", "tool_calls": made},
-        {"role": "user", "content": "hi"},
-    ]
-    text = "".join(str(sorted(turn.items())) for turn in turns)
     assert plan.token_ids == model.files.encoder.encode(text, add_special_tokens=False)
 
 

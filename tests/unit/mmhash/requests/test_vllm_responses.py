@@ -56,26 +56,3 @@ def test_a_request_that_no_plan_covers_is_refused(
 ) -> None:
     with pytest.raises(UnplannedError, match=reason):
         model.plan({"input": "hi", **members}, "vllm@0.32.0", path=_PATH)
-
-
-def test_items_of_one_turn_are_one_message(model: Model) -> None:
-    """A text, reasoning and calls of an assistant are joined, a second text is not."""
-    template = "{% for one in messages %}{{ one | dictsort }}{% endfor %}"
-    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": '{"a": 1}'}
-    items = [
-        {"role": "assistant", "content": "one"},
-        {"type": "reasoning", "summary": [{"text": "why", "type": "summary_text"}]},
-        {**call, "namespace": "ns"},
-        {"role": "assistant", "content": "two"},
-    ]
-    plan = model.plan({"input": items}, "vllm@0.32.0", path=_PATH, chat_template=template)
-    function = {"name": "ns__f", "arguments": {"a": 1}}
-    turn = [
-        ("content", "one"),
-        ("reasoning", "why"),
-        ("reasoning_content", "why"),
-        ("role", "assistant"),
-        ("tool_calls", [{"id": "c", "function": function, "type": "function"}]),
-    ]
-    text = f"{turn}{[('content', 'two'), ('role', 'assistant')]}"
-    assert plan.token_ids == model.files.encoder.encode(text, add_special_tokens=False)

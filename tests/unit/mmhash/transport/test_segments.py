@@ -78,17 +78,6 @@ def test_closing_twice_and_forgetting_remove_it(folder: Path) -> None:
     assert descriptors_below(str(folder)) == 0
 
 
-def test_a_forked_child_removes_nothing(folder: Path) -> None:
-    segment = Segment(5)
-    child = os.fork()
-    if child == 0:
-        segment.close()
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert segment.name in ours(folder)
-    segment.close()
-
-
 def test_no_room_is_an_error_and_leaves_nothing(folder: Path) -> None:
     with pytest.raises(TransportError, match="no room for"):
         Segment(1 << 60)
