@@ -219,8 +219,6 @@ DISTINCT = {
     "by the inverse",
     "strided pixels",
     "written before the digest",
-    "mean written between",
-    "written through data",
 }
 
 
