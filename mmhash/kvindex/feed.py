@@ -127,7 +127,7 @@ class Feed:
             self._finish()
 
     def replay_cut(self) -> None:
-        """Request the rest of a replay that was too long or stopped, if it delivered anything."""
+        """Request the rest of a replay that stopped, if it delivered anything."""
         if self.is_replaying and self._has_progress:
             self._request(self._next or 0)
         else:

@@ -4,18 +4,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import zmq
 
 from mmhash.errors import ClosedError, MMHashError
+from mmhash.kvindex.subscriber import SLICE_S, Context
 from mmhash.kvindex.table import MAX_HOLDERS
-
-if TYPE_CHECKING:
-    from mmhash.kvindex.subscriber import Context
-
-SLICE_S = 0.001
-"""How long one socket is read before the other sockets have their turn."""
 
 _REST_S = 0.0001
 _POLL_MS = 50
@@ -37,7 +32,6 @@ class SocketLoop:
         self._interval_s = interval_s
         self._close = close
         self._tasks: deque[Callable[[], None]] = deque()
-        self._repeated: dict[Callable[[], bool], None] = {}
         self._poller = zmq.Poller()
         self._by_socket: dict[Any, Callable[[], None]] = {}
         self._is_stopping = False
@@ -77,10 +71,6 @@ class SocketLoop:
         if self._by_socket.pop(socket, None) is not None:
             self._poller.unregister(socket)
 
-    def repeat(self, work: Callable[[], bool]) -> None:
-        """Call `work` in the thread, in turn with the sockets, for as long as it returns True."""
-        self._repeated[work] = None
-
     def _run(self) -> None:
         next_check = 0.0
         try:
@@ -101,7 +91,7 @@ class SocketLoop:
         if not self._by_socket:  # poll() would return at once
             time.sleep(_POLL_MS / 1000)
             return
-        for socket, _ in self._poller.poll(0 if self._repeated else _POLL_MS):
+        for socket, _ in self._poller.poll(_POLL_MS):
             read = self._by_socket.get(socket)  # an earlier read may have closed this socket
             if read is None:
                 continue
@@ -110,7 +100,3 @@ class SocketLoop:
                 # Releasing the lock is not enough: a waiting thread needs time to wake up.
                 time.sleep(_REST_S)
                 start = time.monotonic()
-        for work in list(self._repeated):
-            if not work():
-                del self._repeated[work]
-            time.sleep(_REST_S)

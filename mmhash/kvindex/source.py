@@ -9,11 +9,11 @@ from typing import NamedTuple
 from mmhash.arguments import check_int, check_optional_text, check_str
 from mmhash.errors import InputValueError, LimitError, TransportError
 from mmhash.kvindex.feed import Feed
-from mmhash.kvindex.loop import SLICE_S, SocketLoop
+from mmhash.kvindex.loop import SocketLoop
 from mmhash.kvindex.rank import Rank
 from mmhash.kvindex.subscriber import (
     EngineSocket,
-    Replay,
+    is_end,
     read_message,
     request_replay,
     subscribe,
@@ -22,7 +22,6 @@ from mmhash.kvindex.subscriber import (
 MAX_RANKS = 256
 
 _ENDPOINT = re.compile(r"(tcp://[^\s/]+:)(\d{1,5})|ipc://\S+")
-_PIECES_AT_ONCE = 64
 # Each replay takes a connection. A publisher whose numbers keep jumping back must not delay other
 # publishers' events.
 MAX_REPLAYS_PER_CHECK = 16
@@ -83,7 +82,7 @@ class Source:
         self._gap_since: float | None = None
         self._replays_left = MAX_REPLAYS_PER_CHECK
         self._deferred: int | None = None  # the start of a replay that the next check requests
-        self._replay: Replay | None = None
+        self._replay: EngineSocket | None = None
         self._replay_until = 0.0
 
     def open(self) -> None:
@@ -150,31 +149,25 @@ class Source:
         self._disconnect()
 
     def _read_events(self) -> None:
-        until = time.monotonic() + SLICE_S
-        for _ in range(_PIECES_AT_ONCE):
-            if self._events is None:
-                return
-            try:
-                messages = self._events.receive()
-            except TransportError:
-                self._lose()
-                return
-            if messages is None:
-                return
-            if self._events.is_ready and not self.is_connected:
-                self.is_connected = True
-                self.feed.connected()
-            for frames in messages:
-                self._read_batch(frames)
-            if time.monotonic() > until:
-                return
+        if self._events is None:
+            return
+        try:
+            for frames in self._events.messages():
+                self._note_connection()
+                message = read_message(frames)
+                if message is None:
+                    self.feed.counts.garbage += 1
+                else:
+                    self.feed.live(*message)
+            self._note_connection()
+        except TransportError:
+            self._lose()
 
-    def _read_batch(self, frames: list[bytes]) -> None:
-        message = read_message(frames)
-        if message is None:
-            self.feed.counts.garbage += 1
-        else:
-            self.feed.live(*message)
+    def _note_connection(self) -> None:
+        """Note the end of the handshake, before the first message counts."""
+        if self._events is not None and self._events.is_ready and not self.is_connected:
+            self.is_connected = True
+            self.feed.connected()
 
     def _ask(self, start: int) -> None:
         self._close_replay()
@@ -190,43 +183,35 @@ class Source:
         self.feed.counts.replays += 1
         self._replay_until = time.monotonic() + self._timeouts.replay_s
         with contextlib.suppress(InputValueError, LimitError):  # then the handshake times out
-            connection = request_replay(self._loop.context, self._replay_endpoint or "", start)
-            self._replay = Replay(connection)
-            self._loop.watch(connection.socket, self._read_replay)
+            self._replay = request_replay(self._loop.context, self._replay_endpoint or "", start)
+            self._loop.watch(self._replay.socket, self._read_replay)
 
     def _read_replay(self) -> None:
-        replay = self._replay
-        if replay is None:
-            return
-        self.feed.counts.garbage += replay.receive()
-        self._replay_until = time.monotonic() + self._timeouts.replay_s
-        if replay.has_end or replay.is_cut:
-            self._loop.unwatch(replay.connection.socket)
-            replay.connection.close()
-        self._loop.repeat(self._apply_replay)
-
-    def _apply_replay(self) -> bool:
-        """Apply part of a replay; return True if there is more."""
-        replay = self._replay
-        if replay is None:
-            return False
-        until = time.monotonic() + SLICE_S
-        while replay.batches and time.monotonic() < until:
-            self.feed.replayed(*replay.take())
-        self._replay_until = time.monotonic() + self._timeouts.replay_s
-        if replay.batches:
-            return True
-        if replay.connection.socket.closed:
+        if not self.feed.is_replaying:  # too many batches waited for it
             self._close_replay()
-            # Either call may request another replay.
-            (self.feed.replay_ended if replay.has_end else self.feed.replay_cut)()
-        return False
+        if self._replay is None:
+            return
+        self._replay_until = time.monotonic() + self._timeouts.replay_s
+        try:
+            for frames in self._replay.messages():
+                if is_end(frames):
+                    self._close_replay()
+                    self.feed.replay_ended()  # may request another replay
+                    return
+                message = read_message(frames)
+                if message is None:
+                    self.feed.counts.garbage += 1
+                else:
+                    self.feed.replayed(*message)
+        except TransportError:
+            self._close_replay()
+            self.feed.replay_cut()  # as above
 
     def _close_replay(self) -> None:
         self._gap_since = self._deferred = None
         if self._replay is not None:
-            self._loop.unwatch(self._replay.connection.socket)
-            self._replay.connection.close()
+            self._loop.unwatch(self._replay.socket)
+            self._replay.close()
             self._replay = None
 
 

@@ -6,7 +6,7 @@ first number, sent over DEALER. A replay ends with the number -1.
 
 import contextlib
 import time
-from collections import deque
+from collections.abc import Iterator
 
 import zmq
 
@@ -16,17 +16,13 @@ from mmhash.kvindex.events import MAX_BYTES
 
 # libzmq receives in pieces of up to 8 KiB. What a subscriber does not read, the publisher keeps.
 QUEUED_PIECES = 4096
-# Replays come in one burst, and the engine drops messages that find a full queue. There is room for
-# 1000 batches of 12 KB.
+# Replays come in one burst, and the engine drops messages that find a full queue.
 QUEUED_REPLAY_PIECES = 16_384
 MAX_REPLAY_BYTES = 2 << 20  # a batch with 400 000 tokens
 
-# A longer replay is cut off, and the rest is requested. An engine keeps 10 000 batches.
-MAX_MESSAGES = 20_000
-MAX_RECEIVED_BYTES = 64 << 20
-# Read for this long before the other sockets have their turn: a peer that sends only pings could
-# keep the thread for itself.
-_RECEIVE_S = 0.05
+# One socket is read for this long, or for this many pieces, before the others have their turn.
+SLICE_S = 0.001
+_PIECES_AT_ONCE = 64
 
 _PEER = b"peer"
 
@@ -82,6 +78,17 @@ class EngineSocket:
             self._decoder.pongs = b""
         return messages
 
+    def messages(self) -> Iterator[list[bytes]]:
+        """Yield the messages that have arrived, for one time slice."""
+        until = time.monotonic() + SLICE_S
+        for _ in range(_PIECES_AT_ONCE):
+            messages = self.receive()
+            if messages is None:
+                return
+            yield from messages
+            if time.monotonic() > until:
+                return
+
     def ping(self) -> None:
         """Make the peer send something."""
         if self._asked is None:
@@ -96,60 +103,6 @@ class EngineSocket:
     def close(self) -> None:
         """Close the connection."""
         self.socket.close()
-
-
-class Replay:
-    """The batches of a replay that have been received but not applied.
-
-    An engine sends a replay as fast as it can, and drops whatever its queue cannot hold, even the
-    end marker. So everything that has arrived is received before any of it is applied.
-    """
-
-    def __init__(self, connection: EngineSocket) -> None:
-        self.connection = connection
-        self.batches: deque[tuple[int, bytes]] = deque()
-        self.has_end = False
-        self._is_lost = False
-        self._messages = 0
-        self._nbytes = 0
-
-    @property
-    def is_cut(self) -> bool:
-        """True if the replay exceeds the limits, or the connection has ended."""
-        return self._is_lost or self._messages > MAX_MESSAGES or self._nbytes > MAX_RECEIVED_BYTES
-
-    def receive(self) -> int:
-        """Receive what has arrived, within the limits; return how many messages were unreadable."""
-        garbage = 0
-        until = time.monotonic() + _RECEIVE_S
-        while not (self.has_end or self.is_cut) and time.monotonic() < until:
-            try:
-                messages = self.connection.receive()
-            except TransportError:
-                self._is_lost = True
-                break
-            if messages is None:
-                break
-            garbage += sum(map(self._add, messages))
-        return garbage
-
-    def _add(self, frames: list[bytes]) -> bool:
-        """Keep the batch in a message; return True if it is unreadable."""
-        if self.has_end:
-            return False
-        self._messages += 1
-        self._nbytes += sum(map(len, frames))
-        self.has_end = is_end(frames)
-        message = read_message(frames)
-        if message is not None:
-            self.batches.append(message)
-        return message is None and not self.has_end
-
-    def take(self) -> tuple[int, bytes]:
-        """Return the next batch."""
-        number, payload = self.batches.popleft()
-        self._nbytes -= len(payload)
-        return number, payload
 
 
 def subscribe(context: Context, endpoint: str) -> EngineSocket:

@@ -5,9 +5,11 @@ Batches have limits on bytes, blocks, ranks and groups. Events change only their
 
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
+import zmq
 from msgspec import msgpack
 
 from mmhash.errors import InputValueError, LimitError
@@ -194,6 +196,32 @@ def test_numbers_that_jump_open_few_connections(step: int, monkeypatch: pytest.M
                     wait_until(lambda: index.match([sent])[HONEST].tokens == 16)  # noqa: B023
             replays = index.stats().workers[HOSTILE].replays
             assert 0 < replays <= MAX_REPLAYS_PER_CHECK * (checks + 1)
+
+
+@pytest.mark.slow
+def test_an_endless_replay_leaves_the_index_to_the_others() -> None:
+    with ExitStack() as stack:
+        hostile = stack.enter_context(Publisher(has_replay=False))
+        honest = stack.enter_context(Publisher())
+        router = stack.enter_context(zmq.Context()).socket(zmq.ROUTER)
+        stack.callback(router.close, linger=0)
+        router.bind("tcp://127.0.0.1:*")
+        replay = router.getsockopt_string(zmq.LAST_ENDPOINT)
+        workers = [
+            Worker(HOSTILE, hostile.events, replay),
+            Worker(HONEST, honest.events, honest.replay),
+        ]
+        index = stack.enter_context(Index(workers))
+        peer, *_ = router.recv_multipart()
+        for number in range(30_000):
+            with suppress(zmq.Again):
+                head = number.to_bytes(8, "big")
+                message = [peer, b"", b"", head, batch(stored(number))]
+                router.send_multipart(message, zmq.NOBLOCK)
+            if number % 1000 == 0:
+                honest.publish(stored(number))
+                wait_until(lambda: index.match([number])[HONEST].tokens == 16)  # noqa: B023
+        wait_until(lambda: index.stats().workers[HOSTILE].batches > 1000)
 
 
 def test_blocks_of_a_batch_that_is_refused_in_part_are_dropped(index: Index) -> None:

@@ -7,9 +7,14 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from mmhash.errors import InputValueError
-from mmhash.kvindex import subscriber
-from mmhash.kvindex.subscriber import Replay, is_end, read_message, request_replay, subscribe
+from mmhash.errors import InputValueError, TransportError
+from mmhash.kvindex.subscriber import (
+    EngineSocket,
+    is_end,
+    read_message,
+    request_replay,
+    subscribe,
+)
 from tests.support.kv_publisher import Publisher
 
 NUMBER = (7).to_bytes(8, "big")
@@ -74,75 +79,44 @@ def test_an_unanswered_handshake_counts_as_unanswered() -> None:
         connection.close()
 
 
-REPLAY_END = [b"", b"", (-1).to_bytes(8, "big", signed=True), b""]
-
-
-class Router:
-    """An engine's socket for replays, and the replay that receives what it sends."""
-
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
-        self._socket = context.socket(zmq.ROUTER)
-        port = self._socket.bind_to_random_port("tcp://127.0.0.1")
-        self.connection = request_replay(context, f"tcp://127.0.0.1:{port}", 7)
-        self.received = Replay(self.connection)
-        while not self._socket.poll(10):
-            assert self.received.receive() == 0  # does the handshake
-        self._peer, *self.request = self._socket.recv_multipart()
-
-    def send(self, message: list[bytes]) -> None:
-        self._socket.send_multipart([self._peer, *message])
-
-    def close(self) -> None:
-        self._socket.close(linger=30_000)
-
-
 @pytest.fixture
-def router() -> Iterator[Router]:
+def router() -> Iterator[zmq.Socket[bytes]]:
+    """An engine's socket for replays."""
     context = zmq.Context()
-    yield Router(context)
-    context.destroy()
+    socket = context.socket(zmq.ROUTER)
+    socket.bind("tcp://127.0.0.1:*")
+    yield socket
+    context.destroy(linger=0)
 
 
-def replayed(number: int, payload: bytes = b"x") -> list[bytes]:
-    return [b"", b"", number.to_bytes(8, "big"), payload]
+def requested(router: zmq.Socket[bytes]) -> tuple[EngineSocket, list[bytes]]:
+    """Request a replay from 7 on; return its connection and what the engine receives."""
+    endpoint = router.getsockopt_string(zmq.LAST_ENDPOINT)
+    connection = request_replay(router.context, endpoint, 7)
+    while not router.poll(10):
+        assert list(connection.messages()) == []  # does the handshake
+    return connection, router.recv_multipart()
 
 
-def test_a_replay_is_requested_from_its_first_number(router: Router) -> None:
-    assert router.request == [b"", (7).to_bytes(8, "big")]
+def test_a_replay_is_requested_from_its_first_number(router: zmq.Socket[bytes]) -> None:
+    connection, (peer, *request) = requested(router)
+    assert request == [b"", NUMBER]
+    messages = [[b"", b"", NUMBER, b"x"], [b"", b"", END, b""]]
+    for message in messages:
+        router.send_multipart([peer, *message])
+    received: list[list[bytes]] = []
+    while received != messages:
+        received += connection.messages()
+    connection.close()
 
 
-def test_batches_come_in_order_until_the_end(router: Router) -> None:
-    for message in (replayed(1), replayed(2), REPLAY_END, replayed(3)):
-        router.send(message)
-    while not router.received.has_end:
-        router.received.receive()
-    assert [router.received.take() for _ in range(2)] == [(1, b"x"), (2, b"x")]
-    assert not router.received.batches
-
-
-def test_unreadable_messages_are_counted(router: Router) -> None:
-    for message in ([b"", b"", b"short", b"x"], replayed(1), [b"one"], REPLAY_END):
-        router.send(message)
-    garbage = 0
-    while not router.received.has_end:
-        garbage += router.received.receive()
-    assert garbage == 2
-    assert [number for number, _ in router.received.batches] == [1]
-
-
-def test_a_long_replay_is_cut_off(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscriber, "MAX_RECEIVED_BYTES", 2000)
-    for number in range(5):
-        router.send(replayed(number, bytes(900)))
-    while not router.received.is_cut:
-        router.received.receive()
-    assert [number for number, _ in router.received.batches][:3] == [0, 1, 2]
-
-
-def test_a_replay_whose_connection_ends_is_cut_off(router: Router) -> None:
-    router.send(replayed(1))
-    router.close()
-    while not router.received.is_cut:
-        router.received.receive()
-    assert not router.received.has_end
-    assert len(router.received.batches) == 1
+def test_a_connection_that_ends_is_an_error_after_its_messages(router: zmq.Socket[bytes]) -> None:
+    connection, (peer, *_) = requested(router)
+    router.send_multipart([peer, b"", b"", NUMBER, b"x"])
+    router.close(linger=30_000)
+    received: list[list[bytes]] = []
+    with pytest.raises(TransportError, match="closed"):  # noqa: PT012  (the loop ends by the error)
+        while True:
+            received += connection.messages()
+    connection.close()
+    assert received == [[b"", b"", NUMBER, b"x"]]
