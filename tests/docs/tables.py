@@ -4,7 +4,7 @@ python -m tests.docs.tables    # write them into the pages
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic_settings import BaseSettings
@@ -13,7 +13,6 @@ from mmhash.engines.registry import ENGINES
 from mmhash.prompts.families.checked import _VLLM
 from mmhash_service.gateway.fleet_metrics import GAUGES, PREFIX
 from mmhash_service.gateway.settings import GatewaySettings
-from mmhash_service.guard.middleware import _PROBLEMS as GUARD_PROBLEMS
 from mmhash_service.guard.settings import GuardSettings
 from mmhash_service.problems.catalogue import PROBLEMS
 from mmhash_service.settings import Settings
@@ -79,11 +78,11 @@ def shown(default: object) -> str:
     return f"`{json.dumps([*default] if isinstance(default, frozenset) else default)}`"
 
 
-def problems(head: str, of: Iterable[tuple[str, int, str]]) -> Iterator[str]:
+def problems() -> Iterator[str]:
     """Yield the rows of problems: their names, status and detail."""
-    yield f"| {head} | status | detail |"
+    yield "| name | status | detail |"
     yield "| --- | --- | --- |"
-    for name, status, detail in of:
+    for name, (status, detail) in PROBLEMS.items():
         yield f"| `{name}` | {status} | {detail} |"
 
 
@@ -117,10 +116,9 @@ TABLES = {
     "guard.md": [
         list(caller_fields()),
         list(settings(GuardSettings, "MMHASH_GUARD_")),
-        list(problems("problem", ((n, *p) for n, p in GUARD_PROBLEMS.items()))),
     ],
     "observability.md": [list(metrics())],
-    "problems.md": [list(problems("name", ((n, *p) for n, p in PROBLEMS.items())))],
+    "problems.md": [list(problems())],
     "prompts.md": [list(checked_types())],
     "settings.md": [list(settings(Settings, "MMHASH_"))],
 }

@@ -23,14 +23,11 @@ from mmhash.engines.caller_fields import COMPRESSION_HEADERS, PEER_HEADERS
 from mmhash.engines.registry import find
 from mmhash.errors import InputValueError
 from mmhash.tags import open_tag
-from mmhash_service.guard.caller_hashes import (
-    MAX_TAGS,
-    check_form,
-    strip_unverified_hashes,
-)
+from mmhash_service.guard.caller_hashes import check_form, strip_unverified_hashes
 from mmhash_service.guard.settings import TENANT_BY_HEADER, GuardSettings
-from mmhash_service.limits.text import MAX_VALUES, repeated_header
-from mmhash_service.problems.problem import Problem, ProblemSpec
+from mmhash_service.limits.text import repeated_header
+from mmhash_service.problems.catalogue import PROBLEMS
+from mmhash_service.problems.problem import Problem
 
 logger = logging.getLogger(__name__)
 
@@ -41,44 +38,9 @@ INLINE_MAX_BYTES = 32 << 10
 
 _PEER_HEADERS = frozenset(name.encode() for name in PEER_HEADERS)
 
-_PROBLEMS = {
-    "duplicate-header": ProblemSpec(
-        400,
-        "A header that takes one value, such as Content-Type, was sent twice: send it once.",
-    ),
-    "named-peer": ProblemSpec(
-        403,
-        (
-            "A form may name a peer to load from, or an engine's internal state, only if the "
-            "guard's setting allow_peers is on."
-        ),
-    ),
-    "body-too-large": ProblemSpec(
-        413,
-        (
-            "The body is longer than the guard's setting max_body_bytes allows, or it has caller "
-            f"hashes or tags and more than {MAX_VALUES} values or {MAX_TAGS} tags."
-        ),
-    ),
-    "unsupported-encoding": ProblemSpec(
-        415,
-        (
-            "The guard reads no compressed body: send neither Content-Encoding nor "
-            "X-Body-Compressed, no Transfer-Encoding but chunked, and forms in UTF-8."
-        ),
-    ),
-    "invalid-json": ProblemSpec(
-        422,
-        (
-            "The body is not JSON in UTF-8, is nested deeper than 200 levels, or has half of a "
-            "surrogate pair or an integer of more than 4300 digits."
-        ),
-    ),
-}
-
 
 def _answer(problem: Problem) -> JSONResponse:
-    spec = _PROBLEMS[problem.name]
+    spec = PROBLEMS[problem.name]
     document = spec.document(problem.name, problem.reason)
     return JSONResponse(document, spec.status, media_type="application/problem+json")
 

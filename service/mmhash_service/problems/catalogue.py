@@ -49,8 +49,7 @@ PROBLEMS = {
     "named-peer": ProblemSpec(
         403,
         "The form has a member that would let the engine load from a peer, or that sets the "
-        "engine's internal state: leave it out. The gateway removes such members from JSON, not "
-        "from forms.",
+        "engine's internal state: leave it out, or send JSON, from which such members are removed.",
     ),
     "stalled-body": ProblemSpec(
         408,
@@ -58,8 +57,9 @@ PROBLEMS = {
     ),
     "body-too-large": ProblemSpec(
         413,
-        "The body or the content of a URL is longer than the setting max_body_bytes. JSON may be "
-        "as long as a 16th of max_held_bytes, and have 150000 values.",
+        "The body or the content of a URL is longer than the setting max_body_bytes, or JSON has "
+        "more than 150000 values. The service takes JSON of at most a 16th of max_held_bytes, and "
+        "the guard at most 1000 tags.",
     ),
     "too-many-items": ProblemSpec(
         413,
@@ -74,7 +74,8 @@ PROBLEMS = {
     ),
     "unsupported-encoding": ProblemSpec(
         415,
-        "A body or a part of a form must not be encoded: send it without Content-Encoding, and "
+        "A body or a part of a form must not be encoded: send it without Content-Encoding and "
+        "X-Body-Compressed, with no Transfer-Encoding but chunked, forms in UTF-8, and their parts "
         "without a Content-Transfer-Encoding other than binary, 8bit or 7bit.",
     ),
     "invalid-query": ProblemSpec(
