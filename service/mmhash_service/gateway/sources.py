@@ -10,9 +10,6 @@ import httpx
 from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.gateway.worker_spec import WorkerSpec, parse_worker
 
-# Far more workers than a gateway can serve.
-MAX_WORKERS = 1024
-
 
 async def read_workers(settings: GatewaySettings) -> list[WorkerSpec]:
     """Return the current workers. Raise OSError or ValueError if they cannot be read."""
@@ -27,35 +24,25 @@ def _read(settings: GatewaySettings) -> list[WorkerSpec]:
         specs = _read_file(settings.worker_file)
     else:
         specs = [parse_worker(text) for text in settings.worker_list]
-    by_url = {spec.url: spec for spec in specs}
-    _check_count(len(by_url))
-    return list(by_url.values())
+    return list({spec.url: spec for spec in specs}.values())
 
 
 def _read_file(path: Path) -> list[WorkerSpec]:
-    if not path.is_file():  # opening a FIFO blocks
-        raise ValueError(f"{path} is not a regular file")
     text = path.read_text()
     if text and not text.endswith("\n"):  # a last line with `:80` may be half of `:8000`
         raise ValueError(f"{path} does not end with a line break: it may be half written")
-    lines = [line.partition("#")[0].strip() for line in text.splitlines()]
-    _check_count(len(set(filter(None, lines))))  # before parsing, which is slow for a long file
     specs: dict[str, WorkerSpec] = {}
-    for number, line in enumerate(lines, 1):
-        if not line:
+    for number, line in enumerate(text.splitlines(), 1):
+        worker = line.partition("#")[0].strip()
+        if not worker:
             continue
         try:
-            spec = parse_worker(line)
+            spec = parse_worker(worker)
             if specs.setdefault(spec.url, spec) != spec:
                 raise ValueError("a worker's URL is given twice")  # noqa: TRY301
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {error}") from error
     return list(specs.values())
-
-
-def _check_count(workers: int) -> None:
-    if workers > MAX_WORKERS:
-        raise ValueError(f"more than {MAX_WORKERS} workers")
 
 
 def _resolve(spec: WorkerSpec) -> list[WorkerSpec]:
@@ -65,9 +52,7 @@ def _resolve(spec: WorkerSpec) -> list[WorkerSpec]:
         found = socket.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise OSError(f"worker_dns: {url.host}: {error.strerror}") from error
-    addresses = sorted({str(entry[4][0]) for entry in found})
-    _check_count(len(addresses))  # before parsing, which is slow for a long answer
-    return [_at(spec, address) for address in addresses]
+    return [_at(spec, address) for address in sorted({str(entry[4][0]) for entry in found})]
 
 
 def _at(spec: WorkerSpec, address: str) -> WorkerSpec:

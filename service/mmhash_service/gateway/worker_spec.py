@@ -6,9 +6,10 @@ imports the engines and numpy only for a worker that names its engine.
 
 import re
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import httpx
+import msgspec
 
 if TYPE_CHECKING:
     from mmhash.engines.engine import Server
@@ -16,12 +17,6 @@ if TYPE_CHECKING:
 _ENDPOINT = re.compile(
     r"tcp://\[?(?P<host>[^\s,/*]+?)\]?:(?P<port>\d{1,5})|ipc://[^\s,]+", re.ASCII
 )
-_MEMBERS = (
-    *("events", "replay", "engine", "block_size", "block_algorithm", "seed", "server"),
-    *("mm_hasher_algorithm", "ranks"),
-)
-_NUMBER = re.compile(r"[1-9]\d{0,5}", re.ASCII)
-_MAX_SPEC = 2000
 
 MAX_RANKS = 256
 """The KV index's limit, repeated here because importing it would import pyzmq."""
@@ -69,28 +64,52 @@ class WorkerSpec(NamedTuple):
     """The number of data-parallel ranks, which publish at consecutive ports."""
 
 
+class _Members(msgspec.Struct, forbid_unknown_fields=True):
+    """What may follow a worker's URL."""
+
+    events: str | None = None
+    replay: str | None = None
+    engine: str = ""
+    block_size: Annotated[int, msgspec.Meta(ge=1, lt=1_000_000)] | None = None
+    block_algorithm: str | None = None
+    seed: str | None = None
+    server: Literal["python", "rust", "mmhash"] = "python"
+    mm_hasher_algorithm: Literal["blake3", "sha256"] = "blake3"
+    ranks: Annotated[int, msgspec.Meta(ge=1, le=MAX_RANKS)] | None = None
+
+
+_FORM = f"a worker must be URL,{','.join(f'{name}=…' for name in _Members.__struct_fields__)}"
+
+
 def parse_worker(text: str) -> WorkerSpec:
     """Parse `URL,events=…,replay=…,engine=…`, or raise ValueError."""
-    if len(text) > _MAX_SPEC:
-        raise ValueError(f"a worker must have at most {_MAX_SPEC} characters")
     url, *members = text.strip().split(",")
-    named: dict[str, str] = {}
+    given: dict[str, str] = {}
     for member in members:
         name, sign, value = member.strip().partition("=")
-        if name not in _MEMBERS or not sign or name in named:
-            raise ValueError(f"a worker must be URL,{','.join(f'{one}=…' for one in _MEMBERS)}")
-        named[name] = value
-    if "replay" in named and "events" not in named:
+        if not sign or name in given:
+            raise ValueError(_FORM)
+        given[name] = value
+    try:
+        named = msgspec.convert(given, _Members, strict=False)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{_FORM}: {error}") from None
+    if named.replay and not named.events:
         raise ValueError("a worker with replay needs events")
-    ranks = _number(named, "ranks")
-    if ranks is not None and ranks > MAX_RANKS:
-        raise ValueError(f"a worker must have at most {MAX_RANKS} ranks")
-    for name in ("events", "replay"):
-        if name in named and not _is_endpoint(named[name], ranks or 1):
+    for name, endpoint in (("events", named.events), ("replay", named.replay)):
+        if endpoint is not None and not _is_endpoint(endpoint, named.ranks or 1):
             raise ValueError(f"{name} of a worker must be tcp://HOST:PORT or ipc://PATH")
-    return WorkerSpec(
-        _checked_url(url), _engine_spec(named), named.get("events"), named.get("replay"), ranks
+    engine = EngineSpec(
+        named.engine,
+        named.block_size,
+        named.block_algorithm,
+        named.seed,
+        named.server,
+        named.mm_hasher_algorithm,
     )
+    if engine.name:
+        check_engine(engine, has_events=named.events is not None)
+    return WorkerSpec(_checked_url(url), engine, named.events, named.replay, named.ranks)
 
 
 def endpoint_of(url: str) -> str | None:
@@ -135,33 +154,6 @@ def _is_endpoint(text: str, ranks: int) -> bool:
     if found is None or found["port"] is None:
         return found is not None
     return 1 <= int(found["port"]) <= 65536 - ranks
-
-
-def _engine_spec(named: dict[str, str]) -> EngineSpec:
-    mm_hasher = named.get("mm_hasher_algorithm", "blake3")
-    if mm_hasher not in ("blake3", "sha256"):
-        raise ValueError("mm_hasher_algorithm of a worker must be blake3 or sha256")
-    if named.get("server", "python") not in ("python", "rust", "mmhash"):
-        raise ValueError("server of a worker must be python, rust or mmhash")
-    engine = EngineSpec(
-        named.get("engine", ""),
-        _number(named, "block_size"),
-        named.get("block_algorithm"),
-        named.get("seed"),
-        cast("Server", named.get("server", "python")),
-        "sha256" if mm_hasher == "sha256" else "blake3",
-    )
-    if engine.name:
-        check_engine(engine, has_events="events" in named)
-    return engine
-
-
-def _number(named: dict[str, str], name: str) -> int | None:
-    if name not in named:
-        return None
-    if not _NUMBER.fullmatch(named[name]):
-        raise ValueError(f"{name} of a worker must be a number from 1 to 999999")
-    return int(named[name])
 
 
 def _checked_url(text: str) -> str:

@@ -59,13 +59,6 @@ def test_a_name_that_is_not_found_is_in_the_error() -> None:
         read(worker_dns="http://nowhere.invalid:8000")
 
 
-def test_a_long_list_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
-    file = tmp_path / "workers"
-    file.write_text("".join(f"no worker {number}\n" for number in range(1025)))
-    with pytest.raises(ValueError, match="more than 1024 workers"):
-        read(worker_file=file)
-
-
 def test_a_name_stands_for_each_address() -> None:
     spec = (
         "http://localhost:8000,events=tcp://localhost:5557,replay=tcp://localhost:5558,engine=vllm"

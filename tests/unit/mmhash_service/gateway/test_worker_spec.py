@@ -69,7 +69,6 @@ def test_a_worker_names_its_server_and_its_hash_of_items() -> None:
         "http://a,engine=vllm@0.20.0,events=tcp://a:1",
         "http://a,engine=sglang@0.5.23,seed=0",
         "http://a,engine=trtllm,events=tcp://a:1",
-        "http://a,engine=vllm," + "x" * 3000,
     ],
 )
 def test_a_worker_that_is_not_one_is_refused(text: str) -> None:
