@@ -29,9 +29,6 @@ _CONTAINERS = frozenset({dict, list})
 # Where an array or object begins, in any encoding that a parser may guess.
 _CONTAINER = re.compile(rb"[ \t\r\n\0\xef\xbb\xbf\xfe\xff]*[\[{]")
 
-# Shorter bodies are parsed at once, which is faster than searching for 30 names.
-_SMALL = 32 << 10
-
 _CHARSET = re.compile(r";\s*charset\s*=\s*(\"?)(utf-?8|us-ascii)\1\s*(;|$)")
 
 
@@ -91,14 +88,12 @@ def strip_unverified_hashes(
         return None
     if json.detect_encoding(body) != "utf-8":  # Python's parser accepts UTF-16 and UTF-32 too
         raise Problem("invalid-json")
-    is_small = len(body) <= _SMALL
-    if not is_small and not _may_have(body, _NAMES):
-        return None
-    if has_many_values(body):
-        raise Problem("body-too-large")
-
     # The base64 of an image cannot hide the name or value of a member.
     short = ShortText(body)
+    if has_many_values(short.text):
+        if not _may_have(body, _NAMES):
+            return None
+        raise Problem("body-too-large")
     try:
         request = _DECODER.decode(short.text)
         tags = _pop_tags(request)
@@ -109,16 +104,15 @@ def strip_unverified_hashes(
             is_messages=PATHS.get(path or "") == "messages",
         )
     except PARSE_ERRORS:
-        if is_small and not _may_have(body, _NAMES):
+        if not _may_have(body, _NAMES):
             return None  # the engine refuses it too
         raise Problem("invalid-json") from None
 
     encoded = _ENCODER.encode(request)
-    if not has_changed and tags is None:
-        if not may_repeat_members(short.text, encoded):
-            return None
-        if is_small and not _may_have(body, _NAMES):
-            return None  # the repeated names do not concern the guard
+    is_unchanged = not has_changed and tags is None
+    # Repeated names that are none of these do not concern the guard.
+    if is_unchanged and not (may_repeat_members(short.text, encoded) and _may_have(body, _NAMES)):
+        return None
     return short.restore(encoded)
 
 

@@ -75,10 +75,13 @@ def test_a_body_without_hashes_is_not_rewritten(body: bytes) -> None:
     "name", [b'"uuid"', b'"u\\u0075id"', b'"multi_modal_uuids"', b'"mmhash_tags"']
 )
 def test_a_field_is_found_across_the_chunks_of_the_search(name: bytes) -> None:
-    start, end = b'{"a":"', b'",' + name + b':"x"}'
+    """A body that is no JSON is searched: it passes only if it has none of the names."""
+    start, end = b'{"a":"', b'",' + name + b':"x"'
     for at in range((64 << 10) - len(end), 64 << 10):
-        body = start + b"A" * (at - len(start)) + end
-        assert strip_unverified_hashes(body, lambda _tags: ()) is not None
+        body = start + b"A" * (at - len(start))
+        assert strip_unverified_hashes(body, lambda _tags: ()) is None
+        with pytest.raises(Problem, match="invalid-json"):
+            strip_unverified_hashes(body + end, lambda _tags: ())
 
 
 def test_the_input_of_a_tool_s_call_stays_in_messages_only() -> None:
