@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     BaseModel,
     ConfigDict,
+    DirectoryPath,
     Field,
     PrivateAttr,
     SecretStr,
@@ -46,7 +47,7 @@ class ModelSource(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    path: Path
+    path: DirectoryPath
     unchecked: bool = False
     trust_remote_code: bool = False
     model_id: str | None = None
@@ -205,14 +206,6 @@ class Settings(SourcedSettings):
                 raise ValueError("the directory of the Unix socket does not exist")
         return path
 
-    @field_validator("models")
-    @classmethod
-    def _check_models(cls, models: dict[str, ModelSource]) -> dict[str, ModelSource]:
-        for name, source in models.items():
-            if not _is_directory(source.path):
-                raise ValueError(f"the directory of {name} does not exist: {source.path}")
-        return models
-
     @model_validator(mode="after")
     def _check_cuda_ipc(self) -> Self:
         if self.cuda_ipc and self.uds is None:
@@ -240,8 +233,3 @@ class Settings(SourcedSettings):
         if isinstance(value, bool) and annotation in {int, float, int | None, float | None}:
             raise ValueError("must be a number, not true or false")
         return value
-
-
-def _is_directory(path: Path) -> bool:
-    """Return True for a directory, but not for an empty path, which means the current one."""
-    return path != Path() and path.is_dir()

@@ -6,7 +6,7 @@ The gateway also uses the service's settings: address, limits, memo, tenants.
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, FilePath, SecretStr, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from mmhash.arguments import header_value
@@ -37,7 +37,7 @@ class GatewaySettings(SourcedSettings):
         description="A worker as in worker_list. Every address of its host name becomes a "
         "worker: name a headless service of Kubernetes, for example.",
     )
-    worker_file: Path | None = Field(
+    worker_file: FilePath | None = Field(
         default=None,
         description="A file with one worker per line, as in worker_list. `#` begins a comment.",
     )
@@ -120,13 +120,6 @@ class GatewaySettings(SourcedSettings):
         if spec is not None:
             check_endpoints_of_name(parse_worker(spec))
         return spec
-
-    @field_validator("worker_file")
-    @classmethod
-    def _check_file(cls, path: Path | None) -> Path | None:
-        if path is not None and not path.is_file():
-            raise ValueError("not a file")
-        return path
 
     @field_validator("worker_api_key")
     @classmethod

@@ -150,7 +150,7 @@ def test_true_is_no_number_in_a_file(
         (["--worker-dns", "http://a:1,engine=vllm@0.99.0"], "vllm 0.99.0 is not known"),
         (
             ["--worker", "http://a:1", "--set", 'models={"a": "/nowhere"}'],
-            "the directory of a does not exist",
+            "models.a.path: Path does not point to a directory",
         ),
         (
             ["--worker", "http://a:1", "--worker-dns", "http://b:1"],
