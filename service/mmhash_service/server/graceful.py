@@ -2,25 +2,38 @@
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from types import FrameType
+from typing import Any, NamedTuple
 
 import uvicorn
 
 from mmhash_service.limits.capacity import Limits
-from mmhash_service.server.supervisor import PING, RELOAD, STOP
+from mmhash_service.server.supervisor import STOP
 
 logger = logging.getLogger(__name__)
+
+
+# How long a process may take to exit after its grace period, once its supervisor has exited.
+_MARGIN_S = 5
+
+
+class Supervision(NamedTuple):
+    """What a process needs to know of its supervisor."""
+
+    pid: int
+    turns: Any
+    """The number in shared memory in which the process counts the turns of its event loop."""
 
 
 class Server(uvicorn.Server):
     """A uvicorn server that stops in two steps: it refuses new requests, and exits once idle.
 
-    It answers the supervisor's pings, and stops when the supervisor says so or exits.
+    It stops when its supervisor says so or exits.
     """
 
     def __init__(
@@ -29,7 +42,7 @@ class Server(uvicorn.Server):
         limits: Limits,
         reload: Callable[[], None],
         grace_s: float,
-        supervisor: socket.socket | None = None,
+        supervisor: Supervision | None = None,
     ) -> None:
         super().__init__(config)
         self._limits = limits
@@ -46,11 +59,7 @@ class Server(uvicorn.Server):
         self._listeners: list[socket.socket] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen to the supervisor, then accept connections."""
-        if self._supervisor is not None:
-            link = self._supervisor
-            link.setblocking(False)
-            asyncio.get_running_loop().add_reader(link, self._on_supervisor, link)
+        """Accept connections."""
         await super().startup(sockets=sockets)
         for listener in sockets or ():
             again = listener.dup()  # uvloop reads from the other one
@@ -95,31 +104,24 @@ class Server(uvicorn.Server):
         self._stop_listening()
         await super().shutdown(sockets)
 
-    def _on_supervisor(self, link: socket.socket) -> None:
-        try:
-            messages = link.recv(64)
-        except BlockingIOError:
-            return
-        except ConnectionResetError:
-            messages = b""
-        if not messages:
-            asyncio.get_running_loop().remove_reader(link)
+    def _watch(self, supervisor: Supervision) -> None:
+        """Show the supervisor that the event loop turns. Drain if the supervisor has exited."""
+        supervisor.turns.value += 1
+        if os.getppid() != supervisor.pid:
             logger.error("the supervisor has exited: this process exits too")
+            self._supervisor = None
             # The next server needs the address now.
             self._close_listener = True
             self.drain()
-        elif STOP in messages:
-            self.drain()
-        if RELOAD in messages:
-            self._must_reload = True
-        if PING in messages:
-            with suppress(OSError):
-                link.send(PING)
+            signal.alarm(int(self._grace_s) + _MARGIN_S)  # even if the event loop hangs
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Reload on SIGHUP. Drain on any other signal, and stop at once on a second one."""
+        """Reload on SIGHUP. Drain on any other signal, and stop at once on a second SIGTERM."""
         if sig == signal.SIGHUP:
             self._must_reload = True
+            return
+        if sig == STOP:
+            self.drain()
             return
         if self._until is not None:
             super().handle_exit(sig, frame)
@@ -139,6 +141,8 @@ class Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Return True to exit. uvicorn calls this ten times a second."""
         self._limits.report()
+        if self._supervisor is not None:
+            self._watch(self._supervisor)
         if self._must_reload and (self._reload is None or self._reload.done()):
             self._must_reload = False
             loop = asyncio.get_running_loop()

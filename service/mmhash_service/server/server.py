@@ -8,7 +8,7 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from multiprocessing.context import ForkProcess, SpawnProcess
@@ -26,7 +26,7 @@ from mmhash_service.models import Models
 from mmhash_service.resources import Application, Resources
 from mmhash_service.server import logs
 from mmhash_service.server.check import check_values
-from mmhash_service.server.graceful import Server
+from mmhash_service.server.graceful import Server, Supervision
 from mmhash_service.server.listening import (
     address_of,
     listening,
@@ -35,14 +35,14 @@ from mmhash_service.server.listening import (
 )
 from mmhash_service.server.protocol import BoundedProtocol
 from mmhash_service.server.reload import read_again, reload
-from mmhash_service.server.supervisor import exit_with_supervisor, supervise
+from mmhash_service.server.supervisor import STOP, supervise
 from mmhash_service.settings import Settings
 from mmhash_service.telemetry import metrics
 from mmhash_service.telemetry.metrics import MULTIPROC_VARIABLE
 
 logger = logging.getLogger(__name__)
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, STOP)
 
 
 class Create(Protocol):
@@ -91,7 +91,7 @@ def _run_server(
     settings: Settings,
     create: Callable[[], Application],
     listeners: list[socket.socket],
-    supervisor: socket.socket | None = None,
+    supervisor: Supervision | None = None,
 ) -> None:
     """Run the server of one process."""
     tune_malloc()
@@ -124,21 +124,17 @@ def _run_process(
     settings: Settings,
     create: Create,
     listeners: list[socket.socket],
-    supervisor: socket.socket,
+    supervisor: Supervision,
     *,
     is_restart: bool,
-    links: Iterable[socket.socket] = (),
     models: Models | None = None,
 ) -> None:
-    """Run one process. A fork inherits the models, and copies of the supervisor's sockets."""
-    for link in links:
-        link.close()
+    """Run one process. A fork inherits the models."""
     logs.configure()
     metrics.share()
     if models is not None:
         models.count_as_loaded()
     use_threads_again()  # the supervisor hashes nothing
-    exit_with_supervisor(supervisor, settings.grace_s)
     metrics.PROCESS_RESTARTS.inc(int(is_restart))
     create_here = partial(create, settings, models=models)
     _run_server(settings, create_here, listeners, supervisor)
@@ -165,15 +161,16 @@ def _run_supervisor(
     stops: list[int] = []
     reloads: list[int] = []
 
-    def launch(link: socket.socket, links: list[socket.socket]) -> BaseProcess:
+    def launch(turns: Any) -> BaseProcess:
         nonlocal launched
         launched += 1
         process_type = _process_type()
         options: dict[str, Any] = {"is_restart": launched > settings.processes}
         if process_type is ForkProcess:
-            options |= {"links": links, "models": models}
+            options["models"] = models
+        supervisor = Supervision(os.getpid(), turns)
         process = process_type(
-            target=_run_process, args=(settings, create, listeners, link), kwargs=options
+            target=_run_process, args=(settings, create, listeners, supervisor), kwargs=options
         )
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # until the process has its handlers
         try:

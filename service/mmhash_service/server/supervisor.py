@@ -1,37 +1,35 @@
 """The supervisor of the server processes: restarts those that exit or hang, and stops them all.
 
-Each process has a socket to the supervisor, on which its event loop answers pings. When the stream
-ends, the supervisor has exited, for whatever reason.
+Each process counts the turns of its event loop in memory that it shares with the supervisor.
 """
 
 import logging
-import os
-import select
+import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from itertools import count
 from multiprocessing.process import BaseProcess
-from threading import Thread
+from multiprocessing.sharedctypes import RawValue
+from os import kill
+from typing import Any
 
 from prometheus_client.multiprocess import mark_process_dead
 
 logger = logging.getLogger(__name__)
 
-# The supervisor's messages, one byte each. A process answers a ping with a ping.
-PING = b"p"
-STOP = b"s"
-RELOAD = b"r"
+STOP = signal.SIGUSR1
+"""Tells a process to drain. A second SIGTERM, which a service manager may send, would end it."""
 
 _TICK_S = 0.1
-_TICKS_PER_PING = 10  # one ping per second
+_TICKS_PER_CHECK = 10  # one check per second
 
-# After this many unanswered pings a process has hung. A start may take longer, on a busy machine,
-# but nothing blocks an event loop for long. Count pings, not seconds: processes that were suspended
-# together with the supervisor (SIGSTOP, a closed laptop) have not hung.
-_START_PINGS = 60
-_HANG_PINGS = 10
+# After this many checks without a turn of its event loop a process has hung. A start may take
+# longer, on a busy machine, but nothing blocks an event loop for long. Count checks, not seconds:
+# processes that were suspended together with the supervisor (SIGSTOP, a closed laptop) have not
+# hung.
+_START_CHECKS = 60
+_HANG_CHECKS = 10
 
 # After this time a process counts as healthy again, and its next restart is immediate.
 _HEALTHY_S = 60.0
@@ -40,9 +38,8 @@ _MAX_DELAY_S = 30.0
 # How long a process may take to exit after its grace period.
 _MARGIN_S = 5.0
 
-# Starts a process. The arguments are its socket, and the supervisor's ends of all sockets. A fork
-# must close its copies of the latter, or the streams would not end with the supervisor.
-Launch = Callable[[socket.socket, list[socket.socket]], BaseProcess]
+Launch = Callable[[Any], BaseProcess]
+"""Starts a process, given the shared number in which it counts the turns of its event loop."""
 
 
 def supervise(
@@ -60,8 +57,7 @@ def supervise(
     A signal in `reloads` calls `on_reload`, and tells the processes to reload. The listeners stay
     open until the end: connections wait in their backlog while a process restarts.
     """
-    links: list[socket.socket] = []
-    slots = [_Slot(launch, links) for _ in range(processes)]
+    slots = [_Slot(launch) for _ in range(processes)]
     try:
         for tick in count():
             if signals:
@@ -73,9 +69,9 @@ def supervise(
             for slot in slots:
                 slot.replace()
                 if reload:
-                    slot.send(RELOAD)
-                if tick % _TICKS_PER_PING == 0:
-                    slot.ping()
+                    slot.send(signal.SIGHUP)
+                if tick % _TICKS_PER_CHECK == 0:
+                    slot.check()
             time.sleep(_TICK_S)
         for listener in listeners:
             listener.close()
@@ -94,7 +90,7 @@ def _stop(slots: list["_Slot"], signals: Sequence[int], grace_s: float) -> None:
             return
         if len(signals) > 1:  # a second signal: stop at once
             for slot in slots:
-                slot.terminate()
+                slot.send(signal.SIGTERM)
         time.sleep(_TICK_S)
     for slot in slots:
         if slot.runs:
@@ -109,15 +105,13 @@ def restart_delay(failures: int) -> float:
 class _Slot:
     """Runs one process at a time."""
 
-    def __init__(self, launch: Launch, links: list[socket.socket]) -> None:
+    def __init__(self, launch: Launch) -> None:
         self._launch = launch
-        self._links = links
         self._process: BaseProcess | None = None
-        self._link: socket.socket
+        self._turns = RawValue("Q", 0)
         self._start_at = self._started_at = time.monotonic()
         self._failures = 0
-        self._has_answered = False
-        self._unanswered = 0
+        self._seen = self._checks = 0
 
     @property
     def runs(self) -> bool:
@@ -140,30 +134,20 @@ class _Slot:
             self._failures = 0
 
     def _start(self) -> None:
-        link, theirs = socket.socketpair()
-        link.setblocking(False)
-        self._links.append(link)
+        self._turns.value = self._seen = self._checks = 0
         try:
-            with theirs:
-                self._process = self._launch(theirs, self._links)
+            self._process = self._launch(self._turns)
         except OSError as error:  # out of memory, processes or descriptors
-            self._links.remove(link)
-            link.close()
             reason = error.strerror or type(error).__name__
             logger.warning("cannot start a process: %s; %s", reason, self._schedule())
             return
-        self._link = link
         self._started_at = time.monotonic()
-        self._has_answered = False
-        self._unanswered = 0
 
     def _remove(self, process: BaseProcess) -> None:
         mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
         logger.error(
             "process %d exited with %s; %s", process.pid, process.exitcode, self._schedule()
         )
-        self._links.remove(self._link)
-        self._link.close()
         process.close()
         self._process = None
 
@@ -173,51 +157,27 @@ class _Slot:
         self._start_at = time.monotonic() + delay
         return f"restart in {delay:g} s" if delay else "restart at once"
 
-    def ping(self) -> None:
-        """Send a ping. Kill the process if it has left too many of them unanswered."""
+    def check(self) -> None:
+        """Kill the process if its event loop has not turned for too many checks."""
         if not self.runs:
             return
-        try:
-            self._has_answered |= bool(self._link.recv(64))
-            self._unanswered = 0
-        except OSError:  # mostly BlockingIOError: no answer yet
-            self._unanswered += 1
-        if self._unanswered > (_HANG_PINGS if self._has_answered else _START_PINGS):
+        turns = self._turns.value
+        self._checks = 0 if turns != self._seen else self._checks + 1
+        self._seen = turns
+        if self._checks > (_HANG_CHECKS if turns else _START_CHECKS):
             logger.error(
                 "process %d has not answered for %d s and is killed",
                 self.pid,
-                self._unanswered * _TICKS_PER_PING * _TICK_S,
+                self._checks * _TICKS_PER_CHECK * _TICK_S,
             )
             self.kill()
-        self.send(PING)
 
-    def send(self, message: bytes) -> None:
-        """Send a message to the process, if it is running."""
-        if self.runs:
-            with suppress(OSError):
-                self._link.send(message)
-
-    def terminate(self) -> None:
-        if self.runs and self._process is not None:
-            self._process.terminate()
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to the process, if it is running."""
+        if self.runs and self.pid is not None:
+            kill(self.pid, number)
 
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.join()
-
-
-def exit_with_supervisor(link: socket.socket, grace_s: float) -> None:
-    """Exit some time after the supervisor, even if the event loop hangs.
-
-    A running event loop sees the end of the stream itself, and drains.
-    """
-
-    def watch() -> None:
-        hangup = select.poll()
-        hangup.register(link, 0)
-        hangup.poll()
-        time.sleep(grace_s + _MARGIN_S)
-        os._exit(1)
-
-    Thread(target=watch, name="mmhash-supervisor", daemon=True).start()
