@@ -42,7 +42,7 @@ class NpyReader:
         start, self._start = self._start, bytearray()
         tensor, length = parse_header(bytes(start[:_MAX_HEADER]))
         self._elements = StreamReader(self._context, self._name, tensor)
-        self._elements.take(start[length:])
+        self._elements.take(memoryview(start)[length:])
         return self._elements
 
 
