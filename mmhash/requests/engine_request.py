@@ -101,7 +101,12 @@ class EngineRequest:
 
     def messages(self) -> list[dict[str, Any]]:
         """Return the messages of a chat, with a MediaPart for each content part that has media."""
-        return [self._message(message) for message in self.chat["messages"]]
+        messages: list[dict[str, Any]] = self.chat["messages"]
+        if not self.parts:
+            messages = self.document.whole(messages)
+        else:
+            messages = [self._message(message) for message in messages]
+        return messages
 
     def _message(self, message: dict[str, Any]) -> dict[str, Any]:
         content = message.get("content")

@@ -45,10 +45,14 @@ class Models:
 
     def find(self, name: str) -> "Model":
         """Return the model with this name, or raise the problem `unknown-model`."""
-        model = self.get(name)
+        model = self._models.get(name)
         if model is None:
             raise Problem("unknown-model", reason=unknown_name(name, self._models, "model"))
         return model
+
+    def name_for(self, requested: str) -> str:
+        """Return the name of the model for a worker's request. A single model has any name."""
+        return next(iter(self._models)) if len(self._models) == 1 else requested
 
     def reload(self, sources: Mapping[str, ModelSource]) -> None:
         """Load all models again. If one fails to load, keep the old one. Run this in a thread."""

@@ -108,13 +108,13 @@ def block_keys(
     )
     ids = packed[: len(extras) * block_size].tobytes()
     step = _RUN * block_size * packed.itemsize
+    # A salt, or a block that binds many items, may take much memory.
+    is_small = block_size <= _MAX_KEPT and max(map(len, filter(None, extras)), default=0) <= 2
     keys: list[bytes] = []
     for number, start in enumerate(range(0, len(ids), step)):
         bound = tuple(extras[number * _RUN : (number + 1) * _RUN])
-        # A salt, or a block that binds many items, may take much memory.
         has_salt = number == 0 and cache_salt is not None
-        is_short = not has_salt and max(map(len, filter(None, bound)), default=0) <= 2
-        name = _kept_keys if is_short and block_size <= _MAX_KEPT else _run_keys
+        name = _kept_keys if is_small and not has_salt else _run_keys
         run = ids[start : start + step]
         keys += name(tenant, block_algorithm, block_size, parent, run, bound)
         parent = keys[-1]

@@ -68,7 +68,7 @@ async def annotate_request(request: Request) -> Response:
     resources = Resources.of(request)
     with resources.limits.admit() as admission:
         context = build_context(resources, request, query.of_items(), admission)
-        models, work = resources.models, resources.work
+        work = resources.work
         text = await read_json(request, resources.settings, admission)
         admission.hold(2 * len(text))  # the request as text, and the response around it
         document = await work.run(open_document, text, query.path)
@@ -76,7 +76,8 @@ async def annotate_request(request: Request) -> Response:
         places = places_to_fill(annotated)
         needs = needs_of(annotated)
         media = await resolve(context, [place.source for place in places], needs)
-        items = await work.run(put_hashes, context, annotated, places, media, models.get)
+        model = resources.models.get(document.model)
+        items = await work.run(put_hashes, context, annotated, places, media, model)
         for item in items:
             metrics.ITEMS.labels(item.item.kind).inc()
         payload = await work.run(_join, context, annotated, items)

@@ -3,8 +3,8 @@
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cache, lru_cache, partial
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from functools import cache, lru_cache
+from typing import Literal, NamedTuple
 
 from fastapi import Request
 from msgspec import Struct
@@ -19,9 +19,7 @@ from mmhash_service.gateway.discovery import Adapter
 from mmhash_service.gateway.expected import UnnamedBlocks, name_blocks
 from mmhash_service.gateway.fleet import Fleet
 from mmhash_service.gateway.policy import Candidate, Policy, rank
-from mmhash_service.gateway.request import (
-    RoutedRequest,
-)
+from mmhash_service.gateway.request import RoutedRequest
 from mmhash_service.gateway.resources import GatewayResources
 from mmhash_service.gateway.worker import Worker
 from mmhash_service.gateway.worker_spec import EngineSpec
@@ -34,15 +32,11 @@ from mmhash_service.items.context import (
 )
 from mmhash_service.items.schema import HashQuery
 from mmhash_service.limits.capacity import Admission
-from mmhash_service.models import Models
 from mmhash_service.plan.annotate import needs_of, places_to_fill, put_hashes, read_to_annotate
 from mmhash_service.plan.media import Resolved
 from mmhash_service.plan.request import Planning
 from mmhash_service.problems.problem import Problem
 from mmhash_service.telemetry import metrics
-
-if TYPE_CHECKING:
-    from mmhash.prompts import Model
 
 logger = logging.getLogger(__name__)
 
@@ -284,7 +278,7 @@ class Routing:
             base = await self._routed.model(context.work)
         else:
             naming, base = naming._replace(lora=name, lora_path=adapter.path), adapter.base
-        signer = context.signer
+        models, signer = self._resources.models, context.signer
         options, block_size = _plan_options(
             naming, context.tenant_secret, is_signed=signer is not None
         )
@@ -307,7 +301,7 @@ class Routing:
 
         planning = Planning(
             context,
-            find_model(self._resources.models, base),
+            models.find(models.name_for(base)),
             self._routed.document,
             options,
             finish,
@@ -345,8 +339,9 @@ class Routing:
             return Prepared(request.write(), how)
         sources = [place.source for place in places]
         media = await routed.resolve(context, sources, needs_of(request))
-        find_named = partial(named_model, self._resources.models)
-        items = await routed.run(work, put_hashes, context, request, places, media, find_named)
+        models = self._resources.models
+        model = models.get(models.name_for(routed.document.model))
+        items = await routed.run(work, put_hashes, context, request, places, media, model)
         body = routed.text
         if not self._names_itself(engine, context):
             body = await routed.run(work, request.write)
@@ -383,21 +378,6 @@ def _reason(problem: Problem) -> str:
 @cache  # the settings name only a few engines
 def _hash_query(engine: str, sign: bool) -> HashQuery:
     return HashQuery(engines=engine, sign=sign)
-
-
-def named_model(models: Models, name: str) -> "Model | None":
-    """Return the model that a request names, or None. A single model serves every request."""
-    return models.get(_single(models) or name)
-
-
-def find_model(models: Models, name: str) -> "Model":
-    """Return the model that a request names, or raise the problem `unknown-model`."""
-    return models.find(_single(models) or name)
-
-
-def _single(models: Models) -> str | None:
-    names = models.names
-    return names[0] if len(names) == 1 else None
 
 
 @lru_cache(256)  # engines, tenants and adapters are few

@@ -1,6 +1,7 @@
 """The context of a request that hashes: its options, tenant and resources."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -73,7 +74,7 @@ def resolve_tenant(request: Request, settings: Settings) -> Tenant | None:
     return Tenant(name, bytes.fromhex(secret.get_secret_value()))
 
 
-def build_signer(settings: Settings, engines: tuple[str, ...], tenant: Tenant | None) -> Signer:
+def build_signer(settings: Settings, engines: Sequence[str], tenant: Tenant | None) -> Signer:
     """Return the signer for a request with `sign`."""
     if not settings.tag_secrets:
         raise Problem("sign-off")
@@ -162,13 +163,15 @@ def build_context(
     settings = resources.settings
     tenant = resolve_tenant(request, settings)
     engines = parse_engines(query.engines)
-    names = tuple(engine.name for engine in engines)
+    signer = None
+    if query.sign:
+        signer = build_signer(settings, [engine.name for engine in engines], tenant)
     return RequestContext(
         algorithm=query.algorithm,
         pixels=query.of == "pixels",
         engines=engines,
         tenant=tenant,
-        signer=build_signer(settings, names, tenant) if query.sign else None,
+        signer=signer,
         settings=settings,
         admission=admission,
         work=resources.work,

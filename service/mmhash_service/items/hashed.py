@@ -33,12 +33,12 @@ class RequestedEngine:
         return self.engine.request_fields(named, self.version)
 
 
+@lru_cache(64)  # the gateway looks up the same engines for each request
 def parse_engines(text: str | None) -> tuple[RequestedEngine, ...]:
     """Return the engines in `sglang@0.5.23,vllm`."""
     return tuple(find_engine(name) for name in text.split(",")) if text else ()
 
 
-@lru_cache(64)  # the gateway looks up the same engines for each request
 def find_engine(name: str) -> RequestedEngine:
     """Return the engine and release that `sglang@0.5.23` names."""
     try:

@@ -1,6 +1,6 @@
 """Insert the hashes of a request's media, in the form that its engine takes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from mmhash import Digest
@@ -22,10 +22,6 @@ class AnnotatedItem(NamedTuple):
 
     item: HashedItem
     options: str
-
-
-FindModel = Callable[[str], "Model | None"]
-"""Return the model of this name, or None if it is not configured."""
 
 
 def unreadable(error: RequestError) -> Problem:
@@ -75,11 +71,14 @@ def put_hashes(
     request: EngineRequest,
     places: Sequence[Place],
     media: Resolved,
-    find_model: FindModel,
+    model: "Model | None",
 ) -> list[AnnotatedItem]:
-    """Put the hashes into their places, and add the tags. Return the item of each place."""
+    """Put the hashes into their places, and add the tags. Return the item of each place.
+
+    `model` is None if the request's model is not configured.
+    """
     (requested,) = context.engines
-    takes_hashes = _takes_hashes(request, find_model)
+    takes_hashes = _takes_hashes(request, model)
     items: list[AnnotatedItem] = []
     tags: list[str | None] = []
     fields_of: dict[AnnotatedItem, RequestFields] = {}
@@ -108,10 +107,9 @@ def put_hashes(
     return items
 
 
-def _takes_hashes(request: EngineRequest, find_model: FindModel) -> bool:
+def _takes_hashes(request: EngineRequest, model: "Model | None") -> bool:
     if not isinstance(request.fields, NativeFormat):
         return True
-    model = find_model(request.document.model)
     try:
         return model is None or model.family(request.engine.name, request.release).takes_hashes()
     except InputError:  # mmhash cannot plan for the model, so assume that it takes hashes
