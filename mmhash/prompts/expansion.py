@@ -99,19 +99,21 @@ def _matches(family: Family, token_ids: list[int], modalities: Sequence[Modality
     """Match each placeholder of the prompt with its item, in the order of the prompt."""
     placeholders = family.placeholders
     found: list[_Match] = []
+    targets: dict[str, list[int]] = {}
     after: dict[Modality, int] = dict.fromkeys(modalities, 0)
     numbers: dict[Modality, int] = dict.fromkeys(modalities, 0)
     for index, modality in enumerate(modalities):
         numbers[modality] += 1
         text = placeholders[modality].target.replace("{i}", str(numbers[modality]))
-        target = family.files.encoder.encode(text)
-        start = _find(token_ids, target, after[modality])
+        if text not in targets:
+            targets[text] = family.files.encoder.encode(text)
+        start = _find(token_ids, targets[text], after[modality])
         if start is None:
             raise InputValueError(
                 f"the prompt has fewer placeholders for {modality} than items"
                 f" ({numbers[modality] - 1}): the chat template or the text leaves some out"
             )
-        after[modality] = start + len(target)
+        after[modality] = start + len(targets[text])
         found.append(_Match(start, after[modality], index))
     return sorted(found)
 

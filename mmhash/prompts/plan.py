@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from mmhash.digest import Digest
-from mmhash.engines.engine import BlockList, RequestFields, Span
+from mmhash.engines.engine import RequestFields, Span
 from mmhash.prompts.items import MediaSize
 from mmhash.requests import EngineRequest, Modality
 
@@ -54,8 +54,10 @@ class Plan:
     items: list[PlannedItem]
     spans: list[Span]
     """The ranges that the engine names by an item, in the order of the prompt."""
-    names: BlockList
-    """The names of whole blocks, up to the first item whose hash the request cannot carry."""
+    block_keys: list[bytes]
+    """The keys of whole blocks, up to the first item whose hash the request cannot carry."""
+    event_ids: list[int]
+    """The ids of these blocks in the engine's KV events."""
     annotated: EngineRequest = field(compare=False)
     """The request with the hashes of its items."""
     lengths: list[int]
@@ -69,13 +71,8 @@ class Plan:
 
     @property
     def blocks(self) -> list[str]:
-        """The keys of the named blocks, in hex."""
-        return self.names.blocks
-
-    @property
-    def event_ids(self) -> list[int]:
-        """The ids of the named blocks in the engine's KV events."""
-        return self.names.event_ids
+        """The keys of the blocks in hex."""
+        return [key.hex() for key in self.block_keys]
 
     @property
     def request(self) -> dict[str, Any]:
@@ -101,10 +98,8 @@ def join_plans(plans: list[Plan]) -> Plan:
         [one for plan in plans for one in plan.token_ids],
         [],
         [],
-        names=BlockList(
-            [one for plan in plans for one in plan.names.keys],
-            [one for plan in plans for one in plan.names.event_ids],
-        ),
+        block_keys=[one for plan in plans for one in plan.block_keys],
+        event_ids=[one for plan in plans for one in plan.event_ids],
         annotated=plans[0].annotated,
         lengths=[len(plan.token_ids) for plan in plans],
     )

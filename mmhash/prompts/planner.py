@@ -139,7 +139,7 @@ class Planner:
             (source.modality, one.size) for source, one in zip(self.sources, media, strict=True)
         ]
         token_ids, placed = expand(self.family, prompt, sizes, self.processor_options)
-        item_names, is_carried = self._name_items(media)
+        names, is_carried = self._name_items(media)
         items = [
             PlannedItem(
                 item.modality,
@@ -152,23 +152,24 @@ class Planner:
                 embeds=item.embeds,
                 engine_name=one.engine_name,
             )
-            for item, name, one in zip(placed, item_names, media, strict=True)
+            for item, name, one in zip(placed, names, media, strict=True)
         ]
         spans = [
             Span(start, end, key=name.block_key)
-            for item, name in zip(placed, item_names, strict=True)
+            for item, name in zip(placed, names, strict=True)
             for start, end in self._named_ranges(item)
         ]
         spans.sort(key=lambda span: span.start)
         if is_carried or not spans:
-            names = self._name_blocks(token_ids, spans)
+            blocks = self._name_blocks(token_ids, spans)
         else:
-            names = self._name_blocks(token_ids[: spans[0].start], [])
+            blocks = self._name_blocks(token_ids[: spans[0].start], [])
         return Plan(
             token_ids,
             items,
             spans,
-            names=names,
+            block_keys=blocks.keys,
+            event_ids=blocks.event_ids,
             annotated=self.request,
             lengths=[len(token_ids)],
         )
@@ -219,7 +220,7 @@ class Planner:
             options=self.options,
             tenant=self.options["tenant"],
         )
-        names = self.engine.prompt_blocks(prompt, self.release)
+        keys, event_ids = self.engine.prompt_blocks(prompt, self.release)
         whole = len(token_ids) // block_size
         # SGLang also names a page that is not full, but does not cache it.
-        return BlockList(names.keys[:whole], names.event_ids[:whole])
+        return BlockList(keys[:whole], event_ids[:whole])

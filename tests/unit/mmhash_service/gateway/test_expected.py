@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 import mmhash
-from mmhash.engines.engine import BlockList
 from mmhash.prompts import Plan
 from mmhash.prompts.plan import PlannedItem
 from mmhash_service.gateway.expected import (
@@ -89,8 +88,7 @@ def planned(key: mmhash.Digest = IMAGE, *, named: int = 0, length: int = LENGTH)
     item = PlannedItem("image", key, {}, (56, 56), None, start, start + 4, [(start, start + 4)])
     ids = list(range(length))
     ids[item.start : item.end] = [7] * 4
-    names = BlockList([], list(range(100, 100 + named)))
-    return Plan(ids, [item], [], names, {}, [length])
+    return Plan(ids, [item], [], [], list(range(100, 100 + named)), {}, [length])
 
 
 def shared(one: UnnamedBlocks, other: UnnamedBlocks) -> int:
@@ -118,7 +116,7 @@ def test_names_start_after_the_blocks_that_the_engine_names() -> None:
     names = name_blocks(planned(named=BLOCK_TOKENS), 1)
     assert len(names.names) == 9
     assert names.tokens_each == BLOCK_TOKENS
-    salted = replace(planned(), names=BlockList([], [9] * BLOCK_TOKENS))
+    salted = replace(planned(named=BLOCK_TOKENS), event_ids=[9] * BLOCK_TOKENS)
     assert shared(names, name_blocks(salted, 1)) == 0
 
 
