@@ -71,11 +71,16 @@ class TextEncoder:
         if not self._cuts or (add_special_tokens and self._adds_tokens):
             return self._encode(text, add_special_tokens=add_special_tokens)
         ids: list[int] = []
-        for piece in self._cut(text):
-            if isinstance(piece, int):
-                ids.append(piece)
-            else:
-                ids += self._encode_piece(piece, tenant)
+        start = 0
+        for match in self._candidates.finditer(text):
+            token = self._cuts.get(match[0])
+            if token is not None:
+                if start < match.start():
+                    ids += self._encode_piece(text[start : match.start()], tenant)
+                ids.append(token)
+                start = match.end()
+        if start < len(text):
+            ids += self._encode_piece(text[start:], tenant)
         return ids
 
     def token_id(self, text: str) -> int:
@@ -96,19 +101,6 @@ class TextEncoder:
             self._cached.clear()
         if self._words is not None:
             self._words.clear()
-
-    def _cut(self, text: str) -> Iterator[str | int]:
-        """Yield the ids of the special tokens in a text, and the pieces between them."""
-        start = 0
-        for match in self._candidates.finditer(text):
-            token = self._cuts.get(match[0])
-            if token is not None:
-                if start < match.start():
-                    yield text[start : match.start()]
-                yield token
-                start = match.end()
-        if start < len(text):
-            yield text[start:]
 
     def _encode_piece(self, text: str, tenant: Tenant) -> list[int]:
         if len(text) > _MAX_PIECE:

@@ -101,10 +101,11 @@ def read_part(
 
 def _has_source(part: dict[str, Any]) -> bool:
     """Return True if a part, or a part of a tool's result, is media of the Messages API."""
+    if isinstance(part.get("source"), dict):
+        return True
     nested = part.get("content")
-    return any(
-        isinstance(one, dict) and isinstance(one.get("source"), dict)
-        for one in (part, *(nested if isinstance(nested, list) else ()))
+    return isinstance(nested, list) and any(
+        isinstance(one, dict) and isinstance(one.get("source"), dict) for one in nested
     )
 
 

@@ -54,11 +54,11 @@ class ShortText:
         self._texts: list[memoryview] = []
         self._contents: list[bytearray] = []
         self._known: dict[tuple[int, bytes, bytes], list[int]] = {}
+        self.words = 0
+        """The number of words in the text."""
         self.text = whole
         for beginning, mark in _MARKS:
             self.text = self._shorten(self.text, beginning, mark)
-        self.has_words = bool(self._texts)
-        """True if anything was set aside."""
 
     def _shorten(self, text: bytes, beginning: bytes, mark: re.Pattern[bytes]) -> bytes:
         pieces, start, end = [], 0, 0
@@ -76,6 +76,7 @@ class ShortText:
                 continue
             word = self._set_aside(memoryview(text)[begin:end])
             if word is not None:
+                self.words += 1
                 pieces += [text[start:begin], word]
                 start = end
         return b"".join([*pieces, text[start:]]) if pieces else text
@@ -150,6 +151,11 @@ class Document:
         name = self.members.get("model")
         return name if isinstance(name, str) else ""
 
+    @property
+    def words(self) -> int:
+        """The number of placeholder words in the members."""
+        return self._short.words
+
     def source(
         self, modality: Modality, text: str, path: Path = (), *, is_url: bool = True
     ) -> MediaSource:
@@ -173,7 +179,7 @@ class Document:
 
     def whole(self, value: Any) -> Any:
         """Return a value from the members with its original text."""
-        if not self._short.has_words:
+        if not self._short.words:
             return value
         if isinstance(value, str):
             return (

@@ -97,36 +97,43 @@ class EngineRequest:
         left_out = {"messages", *self.engine.media_members}
         left_out |= {name for path, name in self._removed if not path}
         members = self.chat.items()
-        return {name: self.document.whole(one) for name, one in members if name not in left_out}
+        return {name: self._whole(one) for name, one in members if name not in left_out}
 
     def messages(self) -> list[dict[str, Any]]:
         """Return the messages of a chat, with a MediaPart for each content part that has media."""
-        messages: list[dict[str, Any]] = self.chat["messages"]
-        if not self.parts:
-            messages = self.document.whole(messages)
-        else:
-            messages = [self._message(message) for message in messages]
+        if self.parts:
+            return [self._message(message) for message in self.chat["messages"]]
+        messages: list[dict[str, Any]] = self._whole(self.chat["messages"])
         return messages
 
     def _message(self, message: dict[str, Any]) -> dict[str, Any]:
         content = message.get("content")
         if not isinstance(content, list):
-            made: dict[str, Any] = self.document.whole(message)
+            made: dict[str, Any] = self._whole(message)
             return made
         parts = [self._part(part) for part in content]
         return {
-            name: parts if name == "content" else self.document.whole(one)
-            for name, one in message.items()
+            name: parts if name == "content" else self._whole(one) for name, one in message.items()
         }
 
     def _part(self, part: Any) -> Any:
         modality = self._modalities.get(id(part))
         if modality is None:
-            return self.document.whole(part)
+            return self._whole(part)
         fields = self.fields.media if isinstance(self.fields, ChatFormat) else ()
         media = {field.name for field in fields}
         others = {name: one for name, one in part.items() if name not in media}
-        return MediaPart(modality, self.document.whole(others))
+        return MediaPart(modality, self._whole(others))
+
+    def _whole(self, value: Any) -> Any:
+        """Return a value from the members with its original text."""
+        return value if self._has_words_in_media_only else self.document.whole(value)
+
+    @cached_property
+    def _has_words_in_media_only(self) -> bool:
+        """True if each placeholder word of a chat stands for the content of a part of its own."""
+        words = sum(place.source.has_word for place in self.places)
+        return words == self.document.words and self.document.form == "chat"
 
     def options(self, modality: Modality) -> str:
         """Return the canonical text of the options that a hash of this modality must cover."""

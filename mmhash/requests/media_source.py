@@ -49,7 +49,16 @@ class DataUrlError(InputValueError):
 class MediaSource:
     """The content of an item, decoded and hashed once. Equal items of a document share it."""
 
-    __slots__ = ("_content", "_digests", "_sha256", "is_url", "modality", "path", "text")
+    __slots__ = (
+        "_content",
+        "_digests",
+        "_sha256",
+        "has_word",
+        "is_url",
+        "modality",
+        "path",
+        "text",
+    )
 
     def __init__(
         self,
@@ -66,6 +75,8 @@ class MediaSource:
         self.is_url = is_url
         self.path = path
         """The first place of the item in the request, or empty if unknown."""
+        self.has_word = content is not None
+        """True if a placeholder word stands for the content in the members of the document."""
         self._content = content
         self._digests: dict[Algorithm, Digest] = {}
         self._sha256: bytes | None = None

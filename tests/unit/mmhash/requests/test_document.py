@@ -54,6 +54,25 @@ def test_hashes_go_into_places_and_all_else_stays() -> None:
     assert json.loads(written)["big"] == URL
 
 
+@pytest.mark.parametrize("others", [(), ({"type": "text", "text": URL},), ({"a": {"b": [URL]}},)])
+def test_messages_have_their_original_texts(others: Any) -> None:
+    request = read(Document(chat(image(URL), {**image(URL), "note": "n"}, *others)))
+    (message,) = request.messages()
+    first, second, *rest = message["content"]
+    assert (first.others, second.others) == (
+        {"type": "image_url"},
+        {"type": "image_url", "note": "n"},
+    )
+    assert rest == list(others)
+    plain = read(Document(json.dumps({"messages": [{"role": "user", "content": URL}]}).encode()))
+    assert plain.messages() == [{"role": "user", "content": URL}]
+
+
+def test_a_member_beside_the_media_has_its_original_text() -> None:
+    members = {**json.loads(chat(image(URL))), "user": URL}
+    assert read(Document(json.dumps(members).encode())).members == {"user": URL}
+
+
 def test_engines_do_not_see_each_others_hashes() -> None:
     document = Document(chat(image(URL)))
     one, other = read(document), read(document, "sglang")
