@@ -20,13 +20,8 @@ MIN_PROGRESS = 1024
 # The key of the ASGI scope under which the access log finds the body's length.
 BODY_BYTES = "mmhash.body_bytes"
 
-# An ASGI extension for long bodies: `receive` passes the body to a consumer as it arrives
-# (server/body_sink.py). Shorter bodies come as ASGI messages.
-RECEIVE_BODY = "mmhash.receive_body"
-DIRECT_MIN_BYTES = 128 << 10
-
-# An ASGI extension: `watch` takes a callback for when the client disconnects, or None to stop.
-WATCH_CLIENT = "mmhash.watch_client"
+# The key of the ASGI scope under which our own server offers what ASGI lacks (server/cycle.py).
+CYCLE = "mmhash.cycle"
 
 
 def declared_length(request: Request) -> int | None:
@@ -49,11 +44,11 @@ async def read_body(
         raise too_large(limit, length)
     timer = StallTimer(stall_timeout_s)
     body = _Body(limit, take)
-    extension = request.scope.get("extensions", {}).get(RECEIVE_BODY)
+    cycle = request.scope.get(CYCLE)
     try:
         with tracing.span("receive"), timer:
-            if extension is not None:
-                await extension["receive"](body.take, timer.count)
+            if cycle is not None:
+                await cycle.receive_body(body.take, timer.count)
             else:
                 await _receive_messages(request, body.take, timer.count)
             tracing.note("mmhash.body_bytes", body.length)

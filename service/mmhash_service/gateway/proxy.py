@@ -14,7 +14,7 @@ from fastapi import Request
 from starlette.types import Receive, Scope, Send
 
 from mmhash.requests import PATHS
-from mmhash_service.bodies.reading import WATCH_CLIENT, read_body
+from mmhash_service.bodies.reading import CYCLE, read_body
 from mmhash_service.gateway.connection import (
     BrokenError,
     Connection,
@@ -173,6 +173,8 @@ class Proxy:
         status = connection.status
         await send({"type": "http.response.start", "status": status, "headers": headers})
         is_read = False
+        if not connection.has_body:  # send the head now: the body may begin much later
+            await send({"type": "http.response.body", "body": b"", "more_body": True})
         try:
             while not is_read:
                 piece = await connection.read()
@@ -195,12 +197,12 @@ class Proxy:
 class _ClientWatch:
     """Cancels the task, and so the worker's request, if the client disconnects.
 
-    This uses an extension of the server, because waiting for `receive` would take another task.
+    This uses the server's own cycle, because waiting for `receive` would take another task.
     """
 
     def __init__(self, scope: Scope) -> None:
-        extension = scope.get("extensions", {}).get(WATCH_CLIENT)
-        self._watch = extension["watch"] if extension else lambda _: None
+        cycle = scope.get(CYCLE)
+        self._watch = cycle.watch if cycle is not None else lambda _: None
         self._task = asyncio.current_task()
         self.is_gone = False
 

@@ -1,9 +1,9 @@
-"""The direct path of a long body from the socket to its consumer, without the queue of ASGI.
+"""The direct path of a body from the socket to its consumer, without the queue of ASGI.
 
-On the usual path, uvloop, the parser and uvicorn each copy every piece of a body. Here each read
+On the usual path, uvloop, the parser and the queue each copy every piece of a body. Here each read
 fills a buffer that fits a core's cache, and the event loop consumes it at once: hashing 1 MiB does
-not block the loop for long. The application calls the function that the scope holds under
-`RECEIVE_BODY`. The parser still copies a chunked body once.
+not block the loop for long. `Cycle.receive_body` uses it for what has not arrived yet. The parser
+still copies a chunked body once.
 
 No thread helps the event loop with the reads. Handing them over takes more CPU time per byte, and
 gains throughput only if cores are idle. More processes use those cores too.

@@ -1,30 +1,32 @@
-"""uvicorn's HTTP/1.1 protocol, with limits on heads, pipelines, stalls and connections.
+"""HTTP/1.1 with clients, with limits on heads, pipelines, stalls and connections.
 
-uvicorn's own limits begin once a head is complete: a single header, or pipelined requests, could
-take gigabytes of memory.
+uvicorn's own protocol limits nothing until a head is complete: a single header, or pipelined
+requests, could take gigabytes of memory.
 """
 
 import asyncio
+import logging
 import resource
 import select
 import sys
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+from collections import deque
+from typing import Any, cast
+from urllib.parse import unquote
 
 import httptools
+import uvicorn
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from starlette.types import Scope
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.utils import get_local_addr, get_remote_addr
+from uvicorn.server import ServerState
 
-from mmhash_service.bodies.reading import (
-    DIRECT_MIN_BYTES,
-    MIN_PROGRESS,
-    RECEIVE_BODY,
-    WATCH_CLIENT,
-)
+from mmhash_service.bodies.reading import CYCLE, MIN_PROGRESS
 from mmhash_service.limits.text import parse_natural
 from mmhash_service.server.body_sink import READ_BYTES, BodyReceiver, BodySink, Consume, Count
+from mmhash_service.server.cycle import Cycle
+
+logger = logging.getLogger(__name__)
 
 # Clients and proxies send far less, and most servers accept 8 to 32 KiB. The last read may exceed
 # the limit, by up to 256 KiB.
@@ -35,6 +37,8 @@ MAX_HEADERS = 128
 MAX_PIPELINED = 32
 
 _VERSIONS = frozenset({"1.0", "1.1"})
+
+_ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 # A request ends two of these intervals after its client has closed the connection.
 _PROBE_S = 0.5
@@ -47,18 +51,34 @@ class RefusedHeadError(ValueError):
     """The head of a request is refused. The client gets the message."""
 
 
-class BoundedProtocol(HttpToolsProtocol):
+class BoundedProtocol(asyncio.Protocol):
     """A connection with limits, on which every parser reads the same requests.
 
     If a proxy might parse a request differently, the server answers 400 and closes the connection.
     It answers a request to upgrade to another protocol in HTTP/1.1.
     """
 
-    def __init__(self, *arguments: Any, stall_timeout_s: float, **named: Any) -> None:
-        super().__init__(*arguments, **named)
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        stall_timeout_s: float,
+    ) -> None:
+        del app_state  # no application has a state of its own
+        self._app = config.loaded_app
+        self._server = server_state
+        self._loop = _loop or asyncio.get_running_loop()
         self._stall_timeout_s = stall_timeout_s
+        self._keep_alive_s = config.timeout_keep_alive
         self._max_connections = max_connections()
+        self._parser = self._new_parser()
         self._timer: asyncio.TimerHandle | None = None
+        # Since when the connection has had no request, and the timer that closes it then.
+        self._idle_since: float | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
         # How many requests have begun. A new connection begins with a head.
         self._messages = 0
         self._in_head = True
@@ -66,48 +86,68 @@ class BoundedProtocol(HttpToolsProtocol):
         # The bytes since the last head, or the last piece of a body: a head's or a trailer's.
         self._overhead = 0
         self._last_pending: tuple[str, int, int] | None = None
-        # The request being answered. If the connection is lost, uvicorn tells only the newest one.
-        self._answering: RequestResponseCycle | None = None
-        self._on_disconnect: Callable[[], object] | None = None
         self._is_half_closed = False
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        # The newest request, the request being answered, and those that wait for it.
+        self._cycle: Cycle | None = None
+        self._answering: Cycle | None = None
+        self._waiting: deque[tuple[Cycle, Scope]] = deque()
         # The body that is arriving: its bytes so far, its length if known, its consumer if any.
         self._received = 0
         self._length: int | None = None
         self._sink: BodySink | None = None
         self._receiver: BodyReceiver | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept the connection, unless there are too many."""
-        if len(self.connections) >= self._max_connections:
-            transport.abort()
+        self._transport = cast("asyncio.Transport", transport)
+        self._flow = FlowControl(self._transport)
+        connections = cast("set[BoundedProtocol]", self._server.connections)
+        if len(connections) >= self._max_connections:
+            self._transport.abort()
             return
-        super().connection_made(transport)
+        connections.add(self)
+        self._addresses = {
+            "server": get_local_addr(self._transport),
+            "client": get_remote_addr(self._transport),
+        }
         self._start_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer, and tell the request being answered."""
-        if self._timer is not None:  # otherwise the connection was never accepted
-            self._timer.cancel()
-            if self._answering is not None:
-                self._answering.disconnected = True
-                self._answering.message_event.set()
-            if self._on_disconnect is not None:
-                self._on_disconnect()
-            if self._sink is not None:
-                self._sink.fail(ClientDisconnect())
-            if self._receiver is not None:
-                self._receiver.end()
-            super().connection_lost(exc)
+        """Stop the timers, and tell the request being answered."""
+        if self._timer is None:  # the connection was never accepted
+            return
+        cast("set[BoundedProtocol]", self._server.connections).discard(self)
+        for timer in (self._timer, self._idle_timer):
+            if timer is not None:
+                timer.cancel()
+        if self._answering is not None and not self._answering.response_complete:
+            self._answering.disconnect()
+        if self._sink is not None:
+            self._sink.fail(ClientDisconnect())
+        if self._receiver is not None:
+            self._receiver.end()
+        self._flow.resume_writing()
+        if exc is None:
+            self._transport.close()
 
-    def _watch(
-        self, cycle: RequestResponseCycle, on_disconnect: Callable[[], object] | None
-    ) -> None:
-        """Call a function if the client disconnects before it has the response."""
-        if on_disconnect is not None and cycle.disconnected:
-            self.loop.call_soon(on_disconnect)
-        self._on_disconnect = on_disconnect
+    def pause_writing(self) -> None:
+        """Let the response wait until the client reads."""
+        self._flow.pause_writing()
 
-    def eof_received(self) -> Any:  # a bool, as asyncio defines it; uvicorn declares None
+    def resume_writing(self) -> None:
+        """Continue the response."""
+        self._flow.resume_writing()
+
+    def shutdown(self) -> None:
+        """Close the connection, after the response that is being sent."""
+        if self._cycle is None or self._cycle.response_complete:
+            self._transport.close()
+        else:
+            self._cycle.keep_alive = False
+
+    def eof_received(self) -> bool:
         """Return True to keep the connection for a response that has not begun.
 
         A client that has gone looks the same as a client that only has nothing more to send.
@@ -115,28 +155,28 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._is_half_closed:
             return True
         cycle = self._answering
-        if self._in_head or self._in_body or cycle is None or cycle is not self.cycle:
+        if self._in_head or self._in_body or cycle is None or cycle is not self._cycle:
             return False
-        if cycle.response_started or cycle.scope["http_version"] != "1.1":
+        if cycle.response_started or self._parser.get_http_version() != "1.1":
             return False
         self._is_half_closed = True
         cycle.keep_alive = False
-        self.loop.call_later(_PROBE_S, self._probe_client, cycle)
+        self._loop.call_later(_PROBE_S, self._probe_client, cycle)
         return True
 
-    def _probe_client(self, cycle: RequestResponseCycle) -> None:
+    def _probe_client(self, cycle: Cycle) -> None:
         """Send an interim response, which a waiting client ignores.
 
         A client that has gone resets the connection. The next write then fails, and the event loop
         closes the connection.
         """
-        if not cycle.response_started and not self.transport.is_closing():
-            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            self.loop.call_later(_PROBE_S, self._probe_client, cycle)
+        if not cycle.response_started and not self._transport.is_closing():
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self._loop.call_later(_PROBE_S, self._probe_client, cycle)
 
     def data_received(self, data: bytes | memoryview) -> None:
         """Parse data, and refuse a head or trailer that is too long."""
-        self._unset_keepalive_if_required()
+        self._idle_since = None
         self._overhead += len(data)
         try:
             while data:
@@ -150,42 +190,49 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._refuse("The head or the trailer of the request is too long.")
 
     def _refuse(self, reason: str) -> None:
-        if self.transport.is_closing():
+        if self._transport.is_closing():
             return
-        self.logger.warning(reason)
+        logger.warning(reason)
         cycle = self._answering
-        if cycle is not None and cycle.response_started and not cycle.response_complete:
-            self.transport.close()  # a refusal would become a part of that response
-        else:
-            self.send_400_response(reason)
+        # During a response, a refusal would become a part of it.
+        if cycle is None or not cycle.response_started or cycle.response_complete:
+            head = b"content-type: text/plain; charset=utf-8\r\nconnection: close\r\n"
+            response = b"HTTP/1.1 400 Bad Request\r\n%bcontent-length: %d\r\n\r\n%b"
+            self._transport.write(response % (head, len(reason), reason.encode()))
+        self._transport.close()
 
     def _parse(self, data: bytes | memoryview) -> bytes:
         """Parse data, and return what must be parsed next, if anything."""
         try:
-            self.parser.feed_data(data)
+            self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             # The parser expects another protocol after this head, and would take the body for the
             # next request. Parse the request again, without the Upgrade header.
             head = self._head_without_upgrade()
-            self.parser = self._new_parser()
+            self._parser = self._new_parser()
             return head + bytes(data[upgrade.args[0] :])
         return b""
 
     def _head_without_upgrade(self) -> bytes:
-        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
-        lines = [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
-        return b"\r\n".join([b"%b %b HTTP/%b" % (method, self.url, version), *lines, b"", b""])
+        method, version = self._parser.get_method(), self._parser.get_http_version().encode()
+        lines = [b"%b: %b" % header for header in self._headers if header[0] != b"upgrade"]
+        return b"\r\n".join([b"%b %b HTTP/%b" % (method, self._url, version), *lines, b"", b""])
 
     def on_message_begin(self) -> None:
         """Begin the head of a request."""
         self._messages += 1
         self._in_head = True
-        super().on_message_begin()
+        self._url = b""
+        self._headers = []
+
+    def on_url(self, url: bytes) -> None:
+        """Store a part of the target."""
+        self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Store a header. Ignore trailers, but refuse one that closes the connection."""
         if self._in_head:
-            super().on_header(name, value)
+            self._headers.append((name.lower(), value))
         elif b"close" in value.lower() and name.lower().endswith(b"connection"):
             # The parser would drop all that follows, and the connection would stay open.
             raise RefusedHeadError("A trailer closes the connection.")
@@ -195,92 +242,109 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head, self._in_body = False, True
         self._overhead = self._received = 0
         self._sink = None
-        self._check_head()
-        self._length = self._content_length()
-        if self.parser.should_upgrade():
+        method, version = self._parser.get_method(), self._parser.get_http_version()
+        expects_100 = self._check_head(method, version)
+        if self._parser.should_upgrade():
             return
-        super().on_headers_complete()
-        self.scope["extensions"] = {WATCH_CLIENT: {"watch": partial(self._watch, self.cycle)}}
-        if self._length is None or self._length >= DIRECT_MIN_BYTES:
-            receive = partial(self._receive_body, self.cycle)
-            self.scope["extensions"][RECEIVE_BODY] = {"receive": receive}
-        if self.expect_100_continue:
-            # A proxy that gets a final response instead of 100 sends no body. Its next request on
-            # this connection, perhaps of another client, would be read as the body.
-            self.cycle.keep_alive = False
+        target = httptools.parse_url(self._url)
+        path = target.path.decode("ascii")
+        # A proxy that gets a final response instead of 100 sends no body. Its next request on this
+        # connection, perhaps of another client, would be read as the body.
+        keep_alive = version == "1.1" and self._parser.should_keep_alive() and not expects_100
+        cycle = Cycle(
+            self._transport,
+            self._flow,
+            self._server,
+            method=method.decode(),
+            receive_rest=self._receive_rest,
+            complete=self._on_response_complete,
+            keep_alive=keep_alive,
+            is_chunked=version == "1.1",
+            waits_for_100=expects_100,
+        )
+        scope: Scope = {
+            "type": "http",
+            "asgi": _ASGI,
+            "http_version": version,
+            **self._addresses,
+            "scheme": "http",
+            "root_path": "",
+            "method": method.decode(),
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": target.path,
+            "query_string": target.query or b"",
+            "headers": self._headers,
+            CYCLE: cycle,
+        }
+        before, self._cycle = self._cycle, cycle
+        if before is None or before.response_complete:
+            self._start(cycle, scope)
+        else:
+            self._flow.pause_reading()
+            self._waiting.append((cycle, scope))
 
-    def _check_head(self) -> None:
-        if len(self.headers) > MAX_HEADERS:
+    def _check_head(self, method: bytes, version: str) -> bool:
+        """Refuse a head that a proxy might read differently. Return True if it expects 100."""
+        if len(self._headers) > MAX_HEADERS:
             raise RefusedHeadError(f"The request has more than {MAX_HEADERS} headers.")
-        if len(self.pipeline) >= MAX_PIPELINED:
+        if len(self._waiting) >= MAX_PIPELINED:
             raise RefusedHeadError(
                 f"{MAX_PIPELINED} requests of this connection are already waiting."
             )
-        if self.parser.get_method() == b"CONNECT":
+        if method == b"CONNECT":
             raise RefusedHeadError("CONNECT is not supported.")
-        if b"#" in self.url:  # a proxy's rules may see the fragment as a part of the path
+        if b"#" in self._url:  # a proxy's rules may see the fragment as a part of the path
             raise RefusedHeadError("The target of the request has a fragment.")
-        version = self.parser.get_http_version()
         if version not in _VERSIONS:
             raise RefusedHeadError("The version is neither HTTP/1.0 nor HTTP/1.1.")
-        codings = [value for name, value in self.headers if name == b"transfer-encoding"]
-        if codings and (
-            version != "1.1" or [text.strip().lower() for text in codings] != [b"chunked"]
-        ):
-            raise RefusedHeadError("Transfer-Encoding must be chunked, once, in HTTP/1.1.")
-
-    def _content_length(self) -> int | None:
-        for name, value in self.headers:
+        expects_100 = False
+        lengths: list[bytes] = []
+        codings: list[bytes] = []
+        for name, value in self._headers:
             if name == b"content-length":
-                length = parse_natural(value.strip().decode("latin-1"))
-                if length is None:
-                    raise RefusedHeadError("The Content-Length is not a number below 2**63.")
-                return length
-        return None
+                lengths.append(value)
+            elif name == b"transfer-encoding":
+                codings.append(value.strip().lower())
+            elif name == b"expect":
+                expects_100 |= value.lower() == b"100-continue"
+        if codings and (version != "1.1" or codings != [b"chunked"]):
+            raise RefusedHeadError("Transfer-Encoding must be chunked, once, in HTTP/1.1.")
+        self._length = parse_natural(lengths[0].strip().decode("latin-1")) if lengths else None
+        if lengths and self._length is None:
+            raise RefusedHeadError("The Content-Length is not a number below 2**63.")
+        return expects_100
 
     def on_body(self, body: bytes | memoryview) -> None:
         """Pass on a piece of the body."""
         self._overhead = 0
         self._received += len(body)
-        if self._sink is None:
-            super().on_body(bytes(body))
-        else:
+        if self._sink is not None:
             self._sink.count(len(body))
             self._sink.feed(body)
+        elif self._cycle is not None:
+            self._cycle.feed(body)
 
     def on_message_complete(self) -> None:
         """End the body."""
         self._in_body = False
-        if not self.parser.should_upgrade():
-            super().on_message_complete()
+        if self._cycle is not None and not self._parser.should_upgrade():
+            self._cycle.end_body()
         if self._sink is not None:
             self._sink.complete()
         if self._receiver is not None:
             self._receiver.end()
             self._receiver = None
-            if not self.transport.is_closing():
-                self.transport.set_protocol(self)
+            if not self._transport.is_closing():
+                self._transport.set_protocol(self)
 
-    async def _receive_body(
-        self, cycle: RequestResponseCycle, consume: Consume, count: Count
-    ) -> None:
+    async def _receive_rest(self, consume: Consume, count: Count) -> None:
         """Pass each piece of a body to `consume`, and return at the end of the body."""
-        if cycle.disconnected or self.transport.is_closing():
-            raise ClientDisconnect
-        if cycle.waiting_for_100_continue:
-            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            cycle.waiting_for_100_continue = False
-        arrived, cycle.body = bytes(cycle.body), bytearray()
-        count(len(arrived))
-        consume(arrived)
-        if not cycle.more_body:
-            return
-        sink = self._sink = BodySink(consume, count, self.loop)
+        sink = self._sink = BodySink(consume, count, self._loop)
         self._receiver = BodyReceiver(
-            self, self.body_bytes_received, self._readable, self.flow, self.loop
+            self, self.body_bytes_received, self._readable, self._flow, self._loop
         )
-        self.transport.set_protocol(self._receiver)
-        self.flow.resume_reading()
+        self._transport.set_protocol(self._receiver)
+        self._flow.resume_reading()
         await sink.done
 
     def _readable(self) -> int:
@@ -297,10 +361,9 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._length is None:
             self.data_received(piece)
             return
-        self._unset_keepalive_if_required()
         self.on_body(piece)
         if self._received == self._length:
-            self.parser = self._new_parser()  # the old parser still waits for this body
+            self._parser = self._new_parser()  # the old parser still waits for this body
             self.on_message_complete()
 
     def _new_parser(self) -> httptools.HttpRequestParser:
@@ -308,15 +371,37 @@ class BoundedProtocol(HttpToolsProtocol):
         parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
         return parser
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+    def _start(self, cycle: Cycle, scope: Scope) -> None:
         self._answering = cycle
-        if cycle.scope["http_version"] == "1.0":
-            app = partial(_run_without_chunks, app, cycle)
-        super()._start_asgi_task(cycle, app)
+        task = self._loop.create_task(cycle.run(self._app, scope))
+        self._server.tasks.add(task)
+        task.add_done_callback(self._server.tasks.discard)
+
+    def _on_response_complete(self) -> None:
+        if self._transport.is_closing():
+            return
+        self._flow.resume_reading()
+        if self._waiting:
+            self._start(*self._waiting.popleft())
+            return
+        self._idle_since = self._loop.time()
+        if self._idle_timer is None:
+            self._idle_timer = self._loop.call_later(self._keep_alive_s, self._on_idle_timer)
+
+    def _on_idle_timer(self) -> None:
+        """Close the connection if it has had no request for a while."""
+        self._idle_timer = None
+        if self._idle_since is None:
+            return
+        left = self._idle_since + self._keep_alive_s - self._loop.time()
+        if left > 0:
+            self._idle_timer = self._loop.call_later(left, self._on_idle_timer)
+        else:
+            self._transport.close()
 
     def _start_timer(self) -> None:
         # One timer per connection, not per request.
-        self._timer = self.loop.call_later(self._stall_timeout_s, self.on_timer)
+        self._timer = self._loop.call_later(self._stall_timeout_s, self.on_timer)
 
     def on_timer(self) -> None:
         """Close the connection if the client has gone, or has made no progress since the last call.
@@ -325,10 +410,10 @@ class BoundedProtocol(HttpToolsProtocol):
         client has gone.
         """
         pending = self.pending_client_action()
-        has_hung_up = self.flow.read_paused and _has_hung_up(self.transport)
+        has_hung_up = self._flow.read_paused and _has_hung_up(self._transport)
         is_gone = has_hung_up and not self.eof_received()
         if is_gone or (pending is not None and pending == self._last_pending):
-            self.transport.abort()
+            self._transport.abort()
             return
         self._last_pending = pending
         self._start_timer()
@@ -338,9 +423,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
         The value changes as the client makes progress. None means that it is the server's turn.
         """
-        if unread := self.transport.get_write_buffer_size():
+        if unread := self._transport.get_write_buffer_size():
             return "read", self._messages, unread // MIN_PROGRESS
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self._cycle is not None and not self._cycle.response_complete:
             return None  # a StallTimer watches the body of a running request
         if self._in_head or self._in_body:
             return "send", self._messages, 0
@@ -355,28 +440,6 @@ def _has_hung_up(transport: asyncio.Transport) -> bool:
     poll = select.poll()
     poll.register(connection.fileno(), getattr(select, "POLLRDHUP", 0))  # not on macOS
     return bool(poll.poll(0))
-
-
-async def _run_without_chunks(
-    app: ASGIApp, cycle: RequestResponseCycle, scope: Scope, receive: Receive, send: Send
-) -> None:
-    """Run an application for an HTTP/1.0 client, which does not understand chunks.
-
-    uvicorn would send a body without a length in chunks. Here it ends with the connection.
-    """
-    has_length = False
-
-    async def send_without_chunks(message: Message) -> None:
-        nonlocal has_length
-        if message["type"] == "http.response.start":
-            has_length = any(name == b"content-length" for name, _ in message.get("headers", ()))
-            if not has_length:
-                cycle.chunked_encoding = False
-        elif not has_length:
-            cycle.expected_content_length = len(message.get("body", b""))
-        await send(message)
-
-    await app(scope, receive, send_without_chunks)
 
 
 def max_connections() -> int:
