@@ -79,11 +79,9 @@ def rank(
 
     `first_key` is the key of the first image.
     """
-    home = None
     match policy:
         case "longest-prefix":
             _score_by_prefix(candidates, prompt_tokens, conversation_reuse)
-            home = _home_of(candidates, first_key)
         case "consistent-hash" if first_key:
             for one in candidates:
                 one.score = _consistent_hash(one, first_key)
@@ -94,10 +92,17 @@ def rank(
             for one in candidates:
                 one.score = -one.load
 
-    def order(one: Candidate) -> tuple[bool, float, bool, float, int]:
-        return not one.is_healthy, -one.score, one.url != home, one.load, one.turn
-
-    return sorted(candidates, key=order)
+    ranked = sorted(
+        candidates, key=lambda one: (not one.is_healthy, -one.score, one.load, one.turn)
+    )
+    if policy == "longest-prefix" and len(ranked) > 1:
+        best, *others = ranked
+        equal = [one for one in others if one.score == best.score]
+        home = _home_of(candidates, first_key) if equal else None
+        if home in equal:  # a healthy worker, so the best one is healthy too
+            ranked.remove(home)
+            ranked.insert(0, home)
+    return ranked
 
 
 def _score_by_prefix(
@@ -105,15 +110,15 @@ def _score_by_prefix(
 ) -> None:
     """Set the scores of the policy longest-prefix."""
     healthy = [one for one in candidates if one.is_healthy] or candidates
-    delayed = 1 + sum(one.waiting for one in healthy) / max(1, len(healthy))
+    delayed = 1 + sum([one.waiting for one in healthy]) / max(1, len(healthy))
     for one in candidates:
-        new_tokens = max(0, prompt_tokens - one.reused_tokens)
+        new_tokens = max(0, prompt_tokens - one.matched_tokens - one.expected_tokens)
         evicted = new_tokens / max(1, prompt_tokens) * conversation_reuse * one.crowding
         one.score = -(one.load + delayed * new_tokens + evicted)
 
 
-def _home_of(candidates: Sequence[Candidate], first_key: bytes) -> str | None:
-    """Return the URL that new content belongs to if several workers hold most of the prompt."""
+def _home_of(candidates: Sequence[Candidate], first_key: bytes) -> Candidate | None:
+    """Return the worker that new content belongs to if several hold most of the prompt."""
     healthy = [one for one in candidates if one.is_healthy]
     most = max((one.reused_tokens for one in healthy), default=0)
     equal = [one for one in healthy if one.reused_tokens == most]
@@ -121,7 +126,7 @@ def _home_of(candidates: Sequence[Candidate], first_key: bytes) -> str | None:
         return None
     block = equal[0].next_block
     key = first_key or (b"" if block is None else b"%d" % block)
-    return max(equal, key=lambda one: _consistent_hash(one, key)).url if key else None
+    return max(equal, key=lambda one: _consistent_hash(one, key)) if key else None
 
 
 def _consistent_hash(one: Candidate, key: bytes) -> float:
@@ -180,6 +185,6 @@ class Conversations:
         mean = sum(begun.values()) / max(1, len(begun))
         sixteenth = cached_tokens / max(1, len(begun)) / 16
         return {
-            url: int(max(0.0, count - mean) * tokens / sixteenth) / 16
+            url: int((count - mean) * tokens / sixteenth) / 16 if count > mean else 0.0
             for url, count in begun.items()
         }
