@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Self
 
 from fastapi import Request
@@ -42,15 +43,16 @@ async def read_body(
     refuse_compressed(request)  # every body is read here, so no caller can forget it
     if (length := declared_length(request) or 0) > limit:
         raise too_large(limit, length)
-    timer = StallTimer(stall_timeout_s)
     body = _Body(limit, take)
     cycle = request.scope.get(CYCLE)
     try:
-        with tracing.span("receive"), timer:
-            if cycle is not None:
-                await cycle.receive_body(body.take, timer.count)
+        with tracing.span("receive"):
+            if cycle is not None and cycle.has_whole_body:
+                body.take(cycle.take_body())
             else:
-                await _receive_messages(request, body.take, timer.count)
+                receive = cycle.receive_body if cycle else partial(_receive_messages, request)
+                with StallTimer(stall_timeout_s) as timer:
+                    await receive(body.take, timer.count)
             tracing.note("mmhash.body_bytes", body.length)
     finally:
         request.scope[BODY_BYTES] = body.length

@@ -35,16 +35,16 @@ class Cycle:
         server: ServerState,
         *,
         method: str,
+        version: str,
         receive_rest: Callable[[Consume, Count], Awaitable[None]],
         complete: Callable[[], None],
         keep_alive: bool,
-        is_chunked: bool,
         waits_for_100: bool,
     ) -> None:
         """Begin a request.
 
-        `is_chunked` says whether the client understands chunks. `receive_rest` passes on the rest
-        of the body, and `complete` is called at the end of the response.
+        `receive_rest` passes on the rest of the body. `complete` is called at the end of the
+        response.
         """
         self._transport = transport
         self._flow = flow
@@ -53,7 +53,8 @@ class Cycle:
         self._receive_rest = receive_rest
         self._complete = complete
         self.keep_alive = keep_alive
-        self._is_chunked = is_chunked
+        self.version = version
+        self._is_chunked = version == "1.1"  # other clients do not understand chunks
         self._waits_for_100 = waits_for_100
         self._news = asyncio.Event()
         self._on_disconnect: Callable[[], object] | None = None
@@ -113,7 +114,7 @@ class Cycle:
             self._news.clear()
         if self.is_disconnected or self.response_complete:
             return {"type": "http.disconnect"}
-        body = self._take_body()
+        body = self.take_body()
         return {"type": "http.request", "body": body, "more_body": not self.has_whole_body}
 
     async def receive_body(self, consume: Consume, count: Count) -> None:
@@ -121,13 +122,14 @@ class Cycle:
         if self.is_disconnected or self._transport.is_closing():
             raise ClientDisconnect
         self._continue()
-        arrived = self._take_body()
+        arrived = self.take_body()
         count(len(arrived))
         consume(arrived)
         if not self.has_whole_body:
             await self._receive_rest(consume, count)
 
-    def _take_body(self) -> bytes:
+    def take_body(self) -> bytes:
+        """Return the part of the body that has arrived since the last call."""
         arrived, self._body = bytes(self._body), bytearray()
         return arrived
 
@@ -161,11 +163,13 @@ class Cycle:
     def _begin_response(self, status: int, headers: Iterable[Header]) -> None:
         self.response_started = True
         self._waits_for_100 = False
-        # No application names Connection or Transfer-Encoding.
         lines = [b"%b: %b" % header for header in self._server.default_headers]
         for name, value in headers:
             if name == b"content-length":
                 self._unsent = int(value)
+            elif name == b"connection":
+                self.keep_alive &= value != b"close"
+                continue
             lines.append(b"%b: %b" % (name, value))
         if _CONTROL.search(b"".join(lines)):
             raise RuntimeError("a header of the response has a control character")

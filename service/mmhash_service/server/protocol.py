@@ -157,7 +157,7 @@ class BoundedProtocol(asyncio.Protocol):
         cycle = self._answering
         if self._in_head or self._in_body or cycle is None or cycle is not self._cycle:
             return False
-        if cycle.response_started or self._parser.get_http_version() != "1.1":
+        if cycle.response_started or cycle.version != "1.1":
             return False
         self._is_half_closed = True
         cycle.keep_alive = False
@@ -256,10 +256,10 @@ class BoundedProtocol(asyncio.Protocol):
             self._flow,
             self._server,
             method=method.decode(),
+            version=version,
             receive_rest=self._receive_rest,
             complete=self._on_response_complete,
             keep_alive=keep_alive,
-            is_chunked=version == "1.1",
             waits_for_100=expects_100,
         )
         scope: Scope = {
