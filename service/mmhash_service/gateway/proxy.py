@@ -8,7 +8,7 @@ later, it tries one other worker.
 import asyncio
 import math
 import time
-from typing import Self
+from typing import Any
 
 from fastapi import Request
 from starlette.types import Receive, Scope, Send
@@ -77,11 +77,14 @@ class Proxy:
         path = scope["path"]
         if not path.startswith("/") or ".." in path.split("/"):
             raise Problem("not-found")
+        cycle = scope.get(CYCLE)  # None on another server, which does not say who left
         with self._limits.admit() as held:
             is_prompt = has_prompt(request)
             routed = await self._read(request, held, is_prompt=is_prompt)
             routing = Routing(self._resources, request, routed, held, is_prompt=is_prompt)
-            with _ClientWatch(scope) as watch:
+            try:
+                if cycle is not None:
+                    cycle.watch(cancels=True)  # receiving a disconnect would take another task
                 exchange, connection = await self._send(scope, routing)
                 scope[ROUTE] = exchange.facts
                 del routed, routing
@@ -89,11 +92,15 @@ class Proxy:
                     held.release()  # the response may take minutes
                 is_complete = False
                 try:
-                    is_complete = await self._respond(exchange, connection, watch, send)
+                    is_complete = await self._respond(exchange, connection, cycle, send)
                 finally:
                     is_computed = connection.has_body and connection.status < 400
                     exchange.worker.pool.give_back(connection)
                     exchange.end(is_computed=is_computed, is_complete=is_complete)
+            except asyncio.CancelledError:
+                if cycle is not None and cycle.is_disconnected:
+                    metrics.GATEWAY_DISCONNECTS.inc()
+                raise
 
     async def _read(self, request: Request, held: Admission, *, is_prompt: bool) -> RoutedRequest:
         """Read the request, and remove hashes and peers that callers may not set."""
@@ -161,7 +168,7 @@ class Proxy:
             return exchange, connection
 
     async def _respond(
-        self, exchange: Exchange, connection: Connection, watch: "_ClientWatch", send: Send
+        self, exchange: Exchange, connection: Connection, cycle: Any, send: Send
     ) -> bool:
         """Forward the response. Return True if it is complete.
 
@@ -179,8 +186,8 @@ class Proxy:
             while not is_read:
                 piece = await connection.read()
                 is_read = connection.is_read
-                if is_read:
-                    watch.stop()
+                if is_read and cycle is not None:
+                    cycle.watch(cancels=False)  # a client may leave once it has the response
                 message = {"type": "http.response.body", "body": piece, "more_body": not is_read}
                 await send(message)
         except BrokenError as error:
@@ -188,41 +195,7 @@ class Proxy:
             self._fleet.note_failure(exchange.worker, error)
             return False
         except asyncio.CancelledError:
-            if watch.is_gone or not self._limits.draining:
+            if not self._limits.draining or (cycle is not None and cycle.is_disconnected):
                 raise
             return False  # the grace period is over, but the response has begun
         return status < 400
-
-
-class _ClientWatch:
-    """Cancels the task, and so the worker's request, if the client disconnects.
-
-    This uses the server's own cycle, because waiting for `receive` would take another task.
-    """
-
-    def __init__(self, scope: Scope) -> None:
-        cycle = scope.get(CYCLE)
-        self._watch = cycle.watch if cycle is not None else lambda _: None
-        self._task = asyncio.current_task()
-        self.is_gone = False
-
-    def __enter__(self) -> Self:
-        self._watch(self._cancel)
-        return self
-
-    def _cancel(self) -> None:
-        if self._task is not None:
-            self.is_gone = True
-            self._task.cancel()
-
-    def stop(self) -> None:
-        """Stop watching. A client may disconnect once it has the response."""
-        self._watch(None)
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
-        self.stop()
-        if not self.is_gone or self._task is None:
-            return False
-        self._task.uncancel()
-        metrics.GATEWAY_DISCONNECTS.inc()
-        return kind is asyncio.CancelledError

@@ -57,7 +57,8 @@ class Cycle:
         self._is_chunked = version == "1.1"  # other clients do not understand chunks
         self._waits_for_100 = waits_for_100
         self._news = asyncio.Event()
-        self._on_disconnect: Callable[[], object] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._cancels = False
         self.is_disconnected = False
         # The part of the body that has arrived, but was not received.
         self._body = bytearray()
@@ -69,10 +70,12 @@ class Cycle:
 
     async def run(self, app: ASGIApp, scope: Scope) -> None:
         """Run the application. A failure without a response becomes a response."""
+        self._task = asyncio.current_task()
         try:
             await app(scope, self.receive, self.send)
         except BaseException:  # nobody awaits this task
-            logger.exception("the application failed")
+            if not (self.is_disconnected and self._cancels):
+                logger.exception("the application failed")
         if self.response_complete or self.is_disconnected:
             return
         if self.response_started:
@@ -102,8 +105,8 @@ class Cycle:
         """Note that the client has disconnected."""
         self.is_disconnected = True
         self._news.set()
-        if self._on_disconnect is not None:
-            self._on_disconnect()
+        if self._cancels and self._task is not None:
+            self._task.cancel()
 
     async def receive(self) -> Message:
         """Return the next message, as ASGI defines it."""
@@ -138,11 +141,11 @@ class Cycle:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._waits_for_100 = False
 
-    def watch(self, on_disconnect: Callable[[], object] | None) -> None:
-        """Call a function if the client disconnects before it has the response."""
-        if on_disconnect is not None and self.is_disconnected:
-            asyncio.get_running_loop().call_soon(on_disconnect)
-        self._on_disconnect = on_disconnect
+    def watch(self, *, cancels: bool) -> None:
+        """Say whether a disconnect of the client cancels the application from now on."""
+        self._cancels = cancels
+        if cancels and self.is_disconnected and self._task is not None:
+            self._task.cancel()
 
     # The response.
 
@@ -202,7 +205,6 @@ class Cycle:
             self._transport.writelines(parts)
         if is_last:
             self.response_complete = True
-            self._on_disconnect = None
             self._news.set()
             if not self.keep_alive:
                 self._transport.close()
