@@ -315,7 +315,7 @@ class Connection(asyncio.Protocol):
         self._until_close = not (
             has_no_body or b"content-length" in names or b"transfer-encoding" in names
         )
-        if has_no_body and self._method != b"HEAD":  # uvicorn would expect a body of this length
+        if has_no_body and self._method != b"HEAD":  # nothing follows, whatever the length
             self.headers = [one for one in self.headers if one[0] != b"content-length"]
         # llhttp reads a response without a length until the end of the stream.
         if self._until_close:

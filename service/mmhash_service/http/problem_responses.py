@@ -60,7 +60,7 @@ def response_to(error: Exception) -> Response:
             return problem_response("invalid-query")
         case HTTPException() if error.status_code in _BY_STATUS:
             return problem_response(_BY_STATUS[error.status_code], error.headers)
-        case _:  # uvicorn logs the error
+        case _:  # the server logs the error
             return problem_response("internal-error")
 
 

@@ -27,22 +27,24 @@ class Admission:
 
     def __init__(self, limits: "Limits", whole: "Admission | None" = None) -> None:
         self._limits = limits
-        self._whole = whole or self
+        self._whole = whole
         self.held = 0
         self._items = 0
         self._decoded = 0
 
     def count_items(self, items: int) -> None:
         """Count items of the request. Raise the problem `too-many-items` beyond the limit."""
-        self._whole._items += items
-        if self._whole._items > MAX_ITEMS:
-            reason = f"there are {self._whole._items} items or more"
+        whole = self._whole or self
+        whole._items += items
+        if whole._items > MAX_ITEMS:
+            reason = f"there are {whole._items} items or more"
             raise Problem("too-many-items", reason=f"{reason}; at most {MAX_ITEMS} are accepted")
 
     def count_decoded(self, nbytes: int, encoded_nbytes: int) -> None:
         """Count what a file decoded to. Raise the problem `too-many-items` beyond the limit."""
-        self._whole._decoded += max(0, nbytes - _DECODED_PER_BYTE * encoded_nbytes)
-        if self._whole._decoded > self._limits.max_decoded:
+        whole = self._whole or self
+        whole._decoded += max(0, nbytes - _DECODED_PER_BYTE * encoded_nbytes)
+        if whole._decoded > self._limits.max_decoded:
             raise Problem("too-many-items", reason="the items decode to too many bytes")
 
     def __enter__(self) -> Self:
@@ -55,7 +57,7 @@ class Admission:
 
     def reserve(self) -> "Admission":
         """Return the admission of a part of the request, to be used as a context manager."""
-        return Admission(self._limits, self._whole)
+        return Admission(self._limits, self._whole or self)
 
     def hold(self, nbytes: int) -> None:
         """Reserve `nbytes` more, or raise the problem `busy`."""
