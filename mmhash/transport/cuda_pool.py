@@ -10,6 +10,7 @@ import ctypes
 import os
 import weakref
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from mmhash.arguments import check_int
@@ -17,7 +18,7 @@ from mmhash.errors import DeviceError, InputTypeError, InputValueError
 from mmhash.forks import check_not_forked
 from mmhash.torch_tensor import DeviceBytes, is_tensor
 from mmhash.transport import ipc_driver
-from mmhash.transport.cuda_tensor import IpcTensor, mappings, producer_tensor
+from mmhash.transport.cuda_tensor import IpcTensor, Mapping, mappings, producer_tensor
 from mmhash.transport.handles import Grant, Handle
 from mmhash.transport.ledger import Ledger
 from mmhash.view import View, view_of
@@ -63,7 +64,8 @@ class FeaturePool:
         except BaseException:
             ipc_driver.free(self.device, self._base)
             raise
-        mappings.add_own(self._ledger.layout, self.device, self._base)
+        # Registered, because the driver does not map a process's own memory.
+        mappings.get(self._ledger.layout.name, partial(Mapping, self._base), self.device)
         owned = _Owned(self.device, self._base, words)
         self.close = weakref.finalize(self, _free, self._owner, self._ledger, owned)
 
@@ -122,7 +124,6 @@ def _free(owner: int, ledger: Ledger, owned: _Owned) -> None:
     if os.getpid() != owner:  # a forked child must not touch the parent's device
         return
     ledger.close()
-    mappings.remove_own(ledger.layout, owned.device)
     with suppress(DeviceError):  # at exit the driver may be unloaded first
         ipc_driver.unregister(owned.device, owned.registered)
         ipc_driver.free(owned.device, owned.base)

@@ -5,21 +5,19 @@ access, so no context is created on the producer's device.
 """
 
 import os
-import threading
 import weakref
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from mmhash.errors import DeviceError, TransportError
 from mmhash.forks import check_not_forked
 from mmhash.torch_tensor import DeviceBytes
 from mmhash.transport import ipc_driver
-from mmhash.transport.feature import Feature
+from mmhash.transport.feature import Backing, Feature
 from mmhash.transport.handles import Handle, parse
-from mmhash.transport.layout import Layout
 from mmhash.transport.lease import Lease
-from mmhash.transport.segments import has_owner
-from mmhash.transport.shm_tensor import acknowledge_at_end
+from mmhash.transport.segments import KeptMappings
 from mmhash.view import View
 
 if TYPE_CHECKING:
@@ -93,19 +91,15 @@ class IpcTensor(Feature["_IpcBacking"]):
         return View(self.kind, self.dtype, self.shape, content, check_lease=backing.lease.check)
 
 
-class _IpcBacking:
+class _IpcBacking(Backing):
     """A lease and the mapping that contains it, for a feature and all its slices."""
 
+    lease: Lease  # parse() checks that the handle has one
+
     def __init__(self, handle: Handle, device: int | None, consumer: int | None) -> None:
-        assert handle.lease is not None  # noqa: S101  (parse() checks it)
-        self.handle = handle
-        self.lease = Lease(handle.lease, consumer or 0)
+        super().__init__(handle, consumer)
         self._device = device
-        self._closed = False
-        self._mapping: _Mapping | None = None
-        self._acknowledge = None
-        if consumer is not None:  # not the producer
-            self._acknowledge = acknowledge_at_end(self, self.lease)
+        self._mapping: Mapping | None = None
 
     @property
     def device(self) -> int:
@@ -120,23 +114,17 @@ class _IpcBacking:
 
     def address(self) -> int:
         """Return the feature's address once its copy is done; raise if the lease has ended."""
-        if self._closed:
-            raise TransportError("the feature was closed")
+        self.check_open()
         if self._mapping is None:
             # No lock: two threads would find the same mapping.
             self.lease.check_range(self.handle.offset, self.handle.nbytes)
             self.lease.wait_ready(READY_TIMEOUT_S)
-            self._mapping = mappings.hold(self.lease.layout, self.device, self)
+            layout = self.lease.layout
+            open_memory = partial(_open_memory, self.device, layout.memory)
+            self._mapping = mappings.get(layout.name, open_memory, self.device)
         check_not_forked("IpcTensor", self._mapping.process)
         self.lease.check()
         return self._mapping.base + self.handle.offset
-
-    def close(self) -> None:
-        self._closed = True
-        if self._mapping is not None:
-            self._mapping.users.discard(self)
-        if self._acknowledge is not None:
-            self._acknowledge()
 
 
 def producer_tensor(handle: Handle, device: int) -> IpcTensor:
@@ -144,59 +132,30 @@ def producer_tensor(handle: Handle, device: int) -> IpcTensor:
     return IpcTensor(_IpcBacking(handle, device, None))
 
 
-class _Mapping:
+class Mapping:
     """A pool's memory, mapped for one device of this process."""
 
-    def __init__(self, layout: Layout, device: int, base: int, opened: bool) -> None:
-        self.layout = layout
-        self.device = device
+    def __init__(self, base: int) -> None:
         self.base = base
         self.process = os.getpid()
-        self.opened = opened  # False for this process's own pool
-        self.users: weakref.WeakSet[_IpcBacking] = weakref.WeakSet()
 
 
-class _Mappings:
-    """The memory of each pool, mapped once per device and kept for later handles."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._mappings: dict[tuple[str, int], _Mapping] = {}  # by ledger and device
-        self.opened = 0  # how many mappings the driver has made
-
-    def hold(self, layout: Layout, device: int, user: _IpcBacking) -> _Mapping:
-        """Return the mapping of a pool, which is kept while it has users."""
-        with self._lock:
-            mapping = self._mappings.get((layout.name, device))
-            if mapping is None:
-                self._drop_stale()
-                try:
-                    base = ipc_driver.open_memory(device, layout.memory)
-                except DeviceError as error:
-                    raise TransportError(f"cannot map the producer's memory: {error}") from error
-                self.opened += 1
-                mapping = _Mapping(layout, device, base, True)
-                self._mappings[layout.name, device] = mapping
-            mapping.users.add(user)
-            return mapping
-
-    def add_own(self, layout: Layout, device: int, base: int) -> None:
-        """Register a pool of this process, because the driver does not map it twice."""
-        with self._lock:
-            mapping = _Mapping(layout, device, base, False)
-            self._mappings[layout.name, device] = mapping
-
-    def remove_own(self, layout: Layout, device: int) -> None:
-        """Forget a pool of this process."""
-        with self._lock:
-            self._mappings.pop((layout.name, device), None)
-
-    def _drop_stale(self) -> None:
-        for key, mapping in list(self._mappings.items()):
-            if mapping.opened and not mapping.users and not has_owner(mapping.layout.name):
-                del self._mappings[key]
-                with suppress(DeviceError):
-                    ipc_driver.close_memory(mapping.device, mapping.base)
+mappings = KeptMappings[Mapping]()
+"""The memory of each pool, by the name of its ledger."""
 
 
-mappings = _Mappings()
+def _open_memory(device: int, memory: bytes) -> Mapping:
+    """Map another process's memory; the mapping ends when nothing refers to it."""
+    try:
+        mapping = Mapping(ipc_driver.open_memory(device, memory))
+    except DeviceError as error:
+        raise TransportError(f"cannot map the producer's memory: {error}") from error
+    # Not at exit: the driver may be unloaded first.
+    weakref.finalize(mapping, _close_memory, device, mapping.base, mapping.process).atexit = False
+    return mapping
+
+
+def _close_memory(device: int, base: int, process: int) -> None:
+    if os.getpid() == process:  # a forked child must not touch the parent's device
+        with suppress(DeviceError):
+            ipc_driver.close_memory(device, base)

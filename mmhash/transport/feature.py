@@ -1,25 +1,53 @@
 """The base of all features behind a handle. The shape is known; the bytes are opened when read."""
 
+import os
+import weakref
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from math import prod
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from mmhash.dtypes import ITEM_SIZE
-from mmhash.errors import InputTypeError, InputValueError
+from mmhash.errors import InputTypeError, InputValueError, TransportError
 from mmhash.transport.handles import Handle
+from mmhash.transport.lease import Lease
 from mmhash.view import Kind, View
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
 
-class Backing(Protocol):
-    """The memory behind a feature, shared by all its slices."""
+class Backing:
+    """The memory behind a feature and all its slices, and the lease of a reader."""
 
-    handle: Handle
+    def __init__(self, handle: Handle, consumer: int | None) -> None:
+        """`consumer` is None for the producer, which acknowledges nothing."""
+        self.handle = handle
+        self.lease = None if handle.lease is None else Lease(handle.lease, consumer or 0)
+        self.is_closed = False
+        self._acknowledge: Callable[[], object] | None = None
+        if self.lease is not None and consumer is not None:  # also when `self` is collected
+            self._acknowledge = weakref.finalize(self, _acknowledge, self.lease, os.getpid())
+
+    def check_open(self) -> None:
+        """Raise if the feature was closed here."""
+        if self.is_closed:
+            raise TransportError("the feature was closed")
 
     def close(self) -> None:
         """Release the memory."""
+        self.is_closed = True
+        if self._acknowledge is not None:
+            self._acknowledge()
+
+
+def _acknowledge(lease: Lease, opener: int) -> None:
+    """Acknowledge, unless the pool was closed, or this process was forked from the opener."""
+    if os.getpid() == opener:
+        with suppress(TransportError):
+            lease.acknowledge()
 
 
 B = TypeVar("B", bound=Backing)

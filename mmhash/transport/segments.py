@@ -12,32 +12,36 @@ import secrets
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from mmhash.errors import TransportError
 
 DIRECTORY = Path("/dev/shm")  # noqa: S108  (where shared memory is on Linux)
 
-# The owner's process id, its start time (ids are reused), and 64 random bits.
-NAME = re.compile(r"mmhash-([1-9][0-9]{0,9})-([0-9]{1,20})-[0-9a-f]{16}", re.ASCII)
+# The owner's process id, for whoever lists the directory, and 64 random bits.
+NAME = re.compile(r"mmhash-[1-9][0-9]{0,9}-[0-9a-f]{16}", re.ASCII)
 
-_EXITED = ("Z", "X")
+M = TypeVar("M")
 
 
 class Segment:
     """A file of this process, removed by close(), with this object, or by remove_orphans().
 
-    A lock on the file shows that the owner runs, even to processes in other containers.
+    A lock on the file shows that the owner runs, even to processes in other containers. The file
+    gets its name once it is locked.
     """
 
     def __init__(self, nbytes: int) -> None:
         pid = os.getpid()
-        self.name = f"mmhash-{pid}-{_started(pid) or 0}-{secrets.token_hex(8)}"
+        self.name = f"mmhash-{pid}-{secrets.token_hex(8)}"
         path = str(DIRECTORY / self.name)
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            self._file = os.open(f"{path}.new", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            Path(f"{path}.new").rename(path)
         except OSError as error:
             raise TransportError(
                 f"cannot create a file in {DIRECTORY}: {error.strerror}"
@@ -49,7 +53,6 @@ class Segment:
         if util := sys.modules.get("multiprocessing.util"):
             util.Finalize(self, self.close, exitpriority=0)
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX)
             # Without reserved memory, a write to the mapping could end in SIGBUS.
             os.posix_fallocate(self._file, 0, max(nbytes, 1))
         except OSError as error:
@@ -110,36 +113,55 @@ def _map(name: str, access: int, start: int = 0, end: int = 0) -> mmap.mmap:
         os.close(file)
 
 
-class _PoolMappings:
-    """Read-only mappings of pools' segments, each made once and kept for later handles."""
+class KeptMappings(Generic[M]):
+    """Mappings of pools, each made once and kept for later handles while the pool's owner runs."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._mappings: dict[str, memoryview] = {}
+        self._mappings: dict[
+            tuple[str, int | None], M
+        ] = {}  # by the name of a segment and the device
 
-    def view(self, name: str, offset: int, nbytes: int) -> memoryview:
-        """Return bytes of a segment, read-only."""
+    def get(self, name: str, make: Callable[[], M], device: int | None = None) -> M:
+        """Return the mapping of a pool for a device; make it if it is missing."""
         with self._lock:
-            whole = self._mappings.get(name)
-            if whole is None:
+            if (name, device) not in self._mappings:
                 self._mappings = {
-                    other: view for other, view in self._mappings.items() if has_owner(other)
+                    key: kept for key, kept in self._mappings.items() if has_owner(key[0])
                 }
-                whole = self._mappings[name] = memoryview(_map(name, mmap.ACCESS_READ))
-        return whole[offset : offset + nbytes]
+                self._mappings[name, device] = make()
+            return self._mappings[name, device]
 
 
-pool_mappings = _PoolMappings()
+_pool_mappings = KeptMappings[memoryview]()
+
+
+def view_pool(name: str, offset: int, nbytes: int) -> memoryview:
+    """Return bytes of a pool's segment, read-only."""
+    whole = _pool_mappings.get(name, lambda: memoryview(_map(name, mmap.ACCESS_READ)))
+    return whole[offset : offset + nbytes]
 
 
 def has_owner(name: str) -> bool:
     """Return True if a segment exists and its owner runs."""
-    return (DIRECTORY / name).exists() and not _is_orphaned(name)
+    try:
+        file = os.open(DIRECTORY / name, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # of another user
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(file)
+    return False
 
 
 def remove_orphans() -> list[str]:
     """Remove this user's segments whose owners have exited, and return the segments' names."""
-    return [name for name in _own_segments() if _is_orphaned(name) and _unlink(name)]
+    return [name for name in _own_segments() if not has_owner(name) and _unlink(name)]
 
 
 def _own_segments() -> Iterator[str]:
@@ -156,32 +178,3 @@ def _unlink(name: str) -> bool:
         (DIRECTORY / name).unlink()
         return True
     return False
-
-
-def _is_orphaned(name: str) -> bool:
-    match = NAME.fullmatch(name)
-    if match is None or _started(int(match[1])) == int(match[2]):
-        return False
-    # The owner does not run here. But containers may share memory without sharing processes: then
-    # an owner elsewhere still holds its lock.
-    try:
-        file = os.open(DIRECTORY / name, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    finally:
-        os.close(file)
-    return True
-
-
-def _started(pid: int) -> int | None:
-    """Return the start time of a process in ticks since boot, or None if it does not run."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return None
-    fields = status.rpartition(")")[2].split()  # the name of the command may contain anything
-    return None if fields[0] in _EXITED else int(fields[19])

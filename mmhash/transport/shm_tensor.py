@@ -1,18 +1,14 @@
 """A tensor in shared memory: one process writes it, and others on the host read it in place."""
 
-import os
-import weakref
-from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from mmhash.errors import DeviceError, InputTypeError, TransportError
-from mmhash.transport.feature import Feature
+from mmhash.transport.feature import Backing, Feature
 from mmhash.transport.handles import Grant, Handle, parse
-from mmhash.transport.lease import Lease
-from mmhash.transport.segments import Segment, map_private, pool_mappings
+from mmhash.transport.segments import Segment, map_private, view_pool
 from mmhash.view import View, view_of
 
 if TYPE_CHECKING:
@@ -66,76 +62,55 @@ class SharedTensor(Feature["_SegmentBacking"]):
         if not self.nbytes:
             return torch.empty(self.shape, dtype=dtype, device=device)
         content: memoryview | bytearray = self._bytes()
-        if self._backing.is_lent:
+        if self._backing.lease is not None:  # another feature can replace this one
             content = bytearray(content)
-            self._backing.check_lease()
+            self._backing.lease.check()
         flat = torch.frombuffer(content, dtype=torch.uint8).view(dtype)
         return flat.reshape(self.shape).to(device)
 
     def __mmhash_view__(self) -> View:
         content = self._bytes()
-        check_lease = self._backing.check_lease if self._backing.is_lent else None
+        lease = self._backing.lease
+        check_lease = None if lease is None else lease.check
         return View(self.kind, self.dtype, self.shape, content, check_lease=check_lease)
 
     def _bytes(self) -> memoryview:
         return self._backing.bytes()[self._start : self._start + self.nbytes]
 
 
-class _SegmentBacking:
+class _SegmentBacking(Backing):
     """A segment, mapped once for a feature and all its slices."""
 
     def __init__(
         self, handle: Handle, *, segment: Segment | None = None, consumer: int | None = None
     ) -> None:
-        self.handle = handle
+        super().__init__(handle, consumer)
         self._segment = segment
         self._mapped: memoryview | None = None
-        self._closed = False
-        self._lease = None if handle.lease is None else Lease(handle.lease, consumer or 0)
-        self._acknowledge = None
-        if self._lease is not None and consumer is not None:  # not the producer
-            self._acknowledge = acknowledge_at_end(self, self._lease)
 
     def bytes(self) -> memoryview:
         # No lock: two threads may both map the segment.
         mapped = self._mapped
         if mapped is None:
             name, start, nbytes = self.handle.name, self.handle.offset, self.handle.nbytes
-            if self._lease is not None:
-                self._lease.check_range(start, nbytes)
-                mapped = pool_mappings.view(name, start, nbytes)
+            if self.lease is not None:
+                self.lease.check_range(start, nbytes)
+                mapped = view_pool(name, start, nbytes)
             else:
                 mapped = map_private(name, start, nbytes)
             if len(mapped) != nbytes:
                 raise TransportError(f"segment {name} has fewer bytes than its handle needs")
             self._mapped = mapped
-        if self._closed:
+        if self.is_closed:
             self._mapped = None
-            raise TransportError("the feature was closed")
+        self.check_open()
         return mapped
 
-    @property
-    def is_lent(self) -> bool:
-        """True in a pool, where another feature can replace this one."""
-        return self._lease is not None
-
-    def check_lease(self) -> None:
-        """Raise if another feature may have replaced this one."""
-        if self._lease is not None:
-            self._lease.check()
-
     def close(self) -> None:
-        self._closed = True
+        super().close()
         self._mapped = None  # unmapped when no array or tensor uses it any more
         if self._segment is not None:
             self._segment.close()
-        if self._acknowledge is not None:
-            self._acknowledge()
-
-
-def acknowledge_at_end(owner: object, lease: Lease) -> Callable[[], object]:
-    """Return a function that acknowledges a lease; it also runs when `owner` is collected."""
-    return weakref.finalize(owner, _acknowledge, lease, os.getpid())
 
 
 def shareable(item: Any) -> View:
@@ -151,13 +126,6 @@ def shareable(item: Any) -> View:
 def leased_tensor(handle: Handle, lease: Grant) -> SharedTensor:
     """Return the producer's side of a lease; the pool owns the segment."""
     return SharedTensor(_SegmentBacking(handle._replace(lease=lease)))
-
-
-def _acknowledge(lease: Lease, opener: int) -> None:
-    """Acknowledge, unless the pool was closed, or this process was forked from the opener."""
-    if os.getpid() == opener:
-        with suppress(TransportError):
-            lease.acknowledge()
 
 
 def _numpy_dtype(name: str) -> "np.dtype[Any]":

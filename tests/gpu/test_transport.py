@@ -29,9 +29,12 @@ CONSUMER = """
 import json, sys
 import torch, mmhash
 from mmhash.transport import IpcTensor, SharedTensor
-from mmhash.transport import cuda_tensor
+from mmhash.transport import ipc_driver
 torch.cuda.set_device(int(sys.argv[1]))
 kept = []
+opened = []
+open_memory = ipc_driver.open_memory
+ipc_driver.open_memory = lambda *memory: opened.append(memory) or open_memory(*memory)
 
 def feature(handle, **options):
     kind = IpcTensor if handle["transport"] == "cuda_ipc" else SharedTensor
@@ -50,9 +53,9 @@ def keys_and_pads(handle, counts):
 def peak(handle, counts):
     "What keys() of the parts adds to torch's peak, and how many mappings it opens."
     torch.cuda.synchronize(); torch.cuda.reset_peak_memory_stats()
-    before, opened = torch.cuda.max_memory_allocated(), cuda_tensor.mappings.opened
+    before, count = torch.cuda.max_memory_allocated(), len(opened)
     keys(handle, counts)
-    return [torch.cuda.max_memory_allocated() - before, cuda_tensor.mappings.opened - opened]
+    return [torch.cuda.max_memory_allocated() - before, len(opened) - count]
 
 def read_on(handle, device):
     from mmhash.view import view_of
@@ -81,9 +84,6 @@ def active(device):
     flags, state = ctypes.c_uint(), ctypes.c_int()
     assert not ctypes.CDLL("libcuda.so.1").cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(state))
     return state.value
-
-def mappings():
-    return len(cuda_tensor.mappings._mappings)
 
 for line in sys.stdin:
     name, *arguments = json.loads(line)

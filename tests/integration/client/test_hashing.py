@@ -132,7 +132,7 @@ def test_a_service_with_other_shared_memory_is_sent_the_bytes_from_then_on(
     def elsewhere(self: shared.SharedCopy, request: Request) -> Any:
         copied: Any = copy(self, request)
         content = json.loads(bytes(copied.content))
-        content["items"][0]["shm"]["name"] = "mmhash-1-1-0000000000000000"
+        content["items"][0]["shm"]["name"] = "mmhash-1-0000000000000000"
         return replace(copied, content=memoryview(json.dumps(content).encode()))
 
     monkeypatch.setattr(shared.SharedCopy, "copy", elsewhere)

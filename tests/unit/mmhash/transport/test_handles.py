@@ -10,7 +10,7 @@ from mmhash import TransportError
 from mmhash.transport import IpcTensor, SharedTensor
 
 VALUES = np.arange(24, dtype=np.float32).reshape(4, 6)
-NAME = "mmhash-12-34-00112233aabbccdd"
+NAME = "mmhash-12-00112233aabbccdd"
 LEASE = {"name": NAME, "slot": 0, "generation": 1}
 
 

@@ -202,6 +202,6 @@ def test_closing_or_forgetting_acknowledges_but_not_in_a_forked_child(forget: bo
 
 
 def test_a_handle_that_only_a_dead_pool_lent_can_still_be_closed() -> None:
-    document = {"name": "mmhash-1-1-" + "0" * 16, "offset": 0, "nbytes": 4}
-    lease = {"name": "mmhash-1-2-" + "0" * 16, "slot": 0, "generation": 1}
+    document = {"name": "mmhash-1-" + "0" * 16, "offset": 0, "nbytes": 4}
+    lease = {"name": "mmhash-2-" + "0" * 16, "slot": 0, "generation": 1}
     SharedTensor.open(document | {"lease": lease}).close()

@@ -96,7 +96,7 @@ def test_cuda_memory_has_its_own_setting(local: httpx.Client) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu reads from a GPU")
 def test_without_a_gpu_a_handle_of_cuda_memory_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "socket"
-    lease = {"name": "mmhash-1-1-0000000000000000", "slot": 0, "generation": 1}
+    lease = {"name": "mmhash-1-0000000000000000", "slot": 0, "generation": 1}
     handle = {"offset": 0, "nbytes": 4, "dtype": "uint8", "shape": [4], "lease": lease}
     with running(create_app(Settings(uds=path, cuda_ipc=True)), uds=path) as server:
         assert server.client.get("/info").json()["in_place"] == ["shm", "cuda_ipc"]
