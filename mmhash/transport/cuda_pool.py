@@ -34,7 +34,7 @@ class FeaturePool:
     """Memory of one GPU, leased to features in slices; a process needs one pool per device.
 
     A lease ends once each of `consumers` processes has closed the feature that it opened. A lease
-    older than `timeout_s` is revoked when the pool needs its room.
+    older than `timeout_s` is revoked by the next `lease()`.
     """
 
     def __init__(

@@ -74,10 +74,8 @@ class Ledger:
         """
         size = (max(nbytes, 1) + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
         with self._lock:
+            self._collect()
             gap = self._find_gap(size)
-            if gap is None:
-                self._collect()
-                gap = self._find_gap(size)
             if gap is None:
                 raise TransportError(
                     f"the pool of {self.layout.nbytes} bytes has no slice of {nbytes}: give it more"

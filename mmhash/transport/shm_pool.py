@@ -22,7 +22,7 @@ class SharedPool:
     """Shared memory of `nbytes`, leased to features in slices; a process needs one or a few.
 
     A lease ends once each of `consumers` processes has closed the feature that it opened. A lease
-    older than `timeout_s` is revoked when the pool needs its room. Only the process that made the
+    older than `timeout_s` is revoked by the next `lease()`. Only the process that made the
     pool leases from it; a forked child must make its own.
     """
 
