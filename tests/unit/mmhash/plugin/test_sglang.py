@@ -216,14 +216,6 @@ class Request:
         return bool(self.image_data)
 
 
-@pytest.mark.parametrize("modalities", [None, "image", ["image"], ["image", "image"]])
-def test_a_file_has_its_key_and_stays_with_the_request(modalities: Any) -> None:
-    request = Request(image_data=[Media(b"one"), b"two"], modalities=modalities)
-    names = name_media(request)
-    assert names == {"image": [mmhash.key(b"one"), mmhash.key(b"two")]}
-    assert request.image_data == [Media(b"one"), b"two"]
-
-
 @pytest.mark.parametrize(
     "request_",
     [
@@ -242,13 +234,6 @@ def test_options_are_part_of_a_name(request_: Request) -> None:
 def test_media_without_a_file_has_no_name() -> None:
     request = Request(image_data=[{"format": "processor_output", "feature": None}, b"two"])
     assert name_media(request) == {"image": [None, mmhash.key(b"two")]}
-
-
-def test_items_get_the_hashes_of_their_files() -> None:
-    items = [Item(Modality.IMAGE), Item(Modality.AUDIO), Item(Modality.IMAGE)]
-    one, two = mmhash.key(b"one"), mmhash.key(b"two")
-    set_names(items, {"image": [one, two], "audio": [None]})
-    assert [item.hash for item in items] == [one.u64, None, two.u64]
 
 
 @dataclass

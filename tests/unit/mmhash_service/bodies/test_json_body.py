@@ -1,17 +1,14 @@
 """JSON items of `POST /hash`: base64 and data: URLs, bundles, and what is refused."""
 
 import base64
-from io import BytesIO
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
-from PIL import Image
 
 import mmhash
 from mmhash_service.problems.catalogue import PROBLEMS
-from tests.support.images import encode_noise
 from tests.support.responses import items_of, problem_of
 
 BUNDLE = np.arange(48, dtype=np.float16).reshape(4, 12)
@@ -28,22 +25,6 @@ def tensor(**changes: Any) -> dict[str, Any]:
 
 def post(client: httpx.Client, *items: Any, **query: str) -> httpx.Response:
     return client.post("/hash", json={"items": items}, params=query)
-
-
-def test_bytes_tensors_and_images_have_the_library_s_keys(client: httpx.Client) -> None:
-    image = encode_noise("PNG")
-    found = items_of(
-        post(
-            client,
-            {"kind": "bytes", "data": b64(b"abc"), "name": "first"},
-            {"kind": "bytes", "url": "data:text/plain;charset=x;base64," + b64(b"abc")},
-            {"kind": "image", "url": "data:image/png;base64," + b64(image)},
-            tensor(),
-        )
-    )
-    wanted = [b"abc", b"abc", Image.open(BytesIO(image)), BUNDLE]
-    assert [item["key"] for item in found] == [mmhash.key(item).hex() for item in wanted]
-    assert [item["name"] for item in found] == ["first", None, None, None]
 
 
 @pytest.mark.parametrize(

@@ -141,15 +141,6 @@ def test_a_buffered_body_counts_as_it_arrives() -> None:
         assert app.state.resources.limits.held == 0
 
 
-def test_json_over_its_limit_is_refused() -> None:
-    with running(create_app(Settings(decoders=1, max_held_bytes=1 << 20))) as server:
-        for path in ("/hash", "/pad", "/blocks"):
-            for content in (bytes((1 << 16) + 1), pieces((1 << 16) + 1)):
-                headers = {"content-type": "application/json"}
-                answer = server.client.post(path, content=content, headers=headers)
-                assert answer.status_code == 413
-
-
 def test_an_image_that_takes_too_long_is_given_up() -> None:
     app = create_app(Settings(decoders=1))
     app.state.resources.memo._timeout_s = 0.001

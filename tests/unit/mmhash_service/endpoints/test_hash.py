@@ -4,7 +4,6 @@ from io import BytesIO
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -58,31 +57,6 @@ def test_bytes_have_the_library_s_digest_and_key(
     }
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("shape", [(), (0,), (7,), (3, 0, 2), (1, 3, 32, 33), (1,) * 32])
-def test_a_tensor_has_the_library_s_key(
-    client: httpx.Client, shape: tuple[int, ...], algorithm: str
-) -> None:
-    array = np.arange(np.prod(shape, dtype=int), dtype=np.float16).reshape(shape)
-    item = ask(
-        client,
-        array.tobytes(),
-        dtype="float16",
-        shape=",".join(map(str, shape)),
-        algorithm=algorithm,
-    )
-    assert item == {
-        "name": None,
-        "kind": "tensor",
-        "dtype": "float16",
-        "shape": list(shape),
-        "nbytes": array.nbytes,
-        "algorithm": algorithm,
-        "digest": mmhash.digest(array, algorithm=algorithm).hex(),
-        "key": mmhash.key(array, algorithm=algorithm).hex(),
-    }
-
-
 @pytest.mark.parametrize("nbytes", [0, 11, 13, 24])
 def test_a_tensor_of_another_length_is_refused(client: httpx.Client, nbytes: int) -> None:
     for body in (bytes(nbytes), iter([bytes(nbytes)])):
@@ -101,11 +75,6 @@ def test_a_length_that_is_not_the_tensor_s_is_refused_before_the_body_comes(serv
 def test_a_tensor_larger_than_any_memory_is_refused(client: httpx.Client) -> None:
     shape = ",".join([str(2**63 - 1)] * 32)
     assert refusal(client, b"", dtype="float16", shape=shape) == (422, "invalid-tensor")
-
-
-@pytest.mark.parametrize("query", [{"dtype": "float16"}, {"shape": "3"}, {"shape": ""}])
-def test_a_tensor_needs_both_dtype_and_shape(client: httpx.Client, query: dict[str, str]) -> None:
-    assert refusal(client, b"abcdef", **query) == (422, "invalid-tensor")
 
 
 @pytest.mark.parametrize(
