@@ -62,13 +62,6 @@ def test_an_unreadable_folder_is_a_row_with_an_error(
     assert [row[-1] is None for row in rows] == [False, True, True]
 
 
-def test_a_list_is_its_lines_in_order(folder: Path) -> None:
-    lines = [f"{folder}/c", f"{folder}/missing", f"{folder}/b", f"{folder}/c"]
-    listed = folder.parent / "list"
-    listed.write_text("\n".join(lines[:2]) + "\n\n" + "\n".join(lines[2:]))
-    assert names(read_source(str(listed), None)) == lines
-
-
 def test_a_list_in_a_pipe_is_read_from_its_beginning(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -1,4 +1,3 @@
-import hashlib
 from dataclasses import dataclass
 from pathlib import PureWindowsPath
 from typing import Any, NamedTuple
@@ -9,16 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import mmhash
 from mmhash import InputError, InputTypeError, InputValueError
 from mmhash.engines import sglang
-from mmhash.engines.engine import Prompt
 
 NOISE = np.random.default_rng(3).integers(0, 256, 1 << 20, dtype=np.uint8)
-KEY = mmhash.key(NOISE)
-hashes = st.integers(0, 2**64 - 1)
-
-
 # features
 
 
@@ -40,16 +33,6 @@ def test_a_gpu_tensor_has_the_kernels_value() -> None:
 
 
 # pads
-
-
-@given(hash_=hashes, length=st.integers(0, 50))
-def test_padding_cycles_through_the_values(hash_: int, length: int) -> None:
-    pads = sglang.pad_values(hash_)
-    assert len(set(pads)) == 4
-    assert all(1_000_000 <= pad < 2**62 + 1_000_000 for pad in pads)
-    assert sglang.padding(hash_, length) == [pads[i % 4] for i in range(length)]
-    (narrow,) = sglang.pad_values(hash_, version="0.5.22")
-    assert sglang.padding(hash_, length, version="0.5.22") == [narrow] * length
 
 
 def test_the_padding_of_each_span_starts_with_its_first_value() -> None:
@@ -92,20 +75,6 @@ def test_arguments_of_a_later_release_are_refused() -> None:
 # pages
 
 
-@pytest.mark.parametrize("size", [1, 16, 300])
-def test_page_keys_are_a_chain_of_sha256(size: int) -> None:
-    tokens = list(range(100, 740))
-    digest, expected = b"", []
-    for start in range(0, 640, size):
-        page = np.array(tokens[start : start + size], "<u4").tobytes()
-        digest = hashlib.sha256(digest + page).digest()
-        expected.append(digest.hex())
-    assert sglang.page_keys(tokens, size) == expected
-    named = sglang.ENGINE.prompt_blocks(Prompt(tokens, size), sglang.LATEST)
-    assert named.blocks == expected
-    assert named.event_ids == list(map(sglang.event_id, expected))
-
-
 def test_a_chain_continues_from_a_prior_key() -> None:
     tokens = list(range(100, 140))
     keys = sglang.page_keys(tokens, 16)
@@ -127,13 +96,6 @@ def test_keys_of_a_prefix_are_a_prefix_of_the_keys(tokens: list[int], size: int)
     keys = sglang.page_keys(tokens, size)
     whole = len(tokens) // 2 // size
     assert sglang.page_keys(tokens[: whole * size], size) == keys[:whole]
-
-
-def test_namespaces_part_chains() -> None:
-    spaces: list[dict[str, str]] = [{}, {"extra_key": ""}, {"cache_salt": ""}, {"extra_key": "a", "cache_salt": "bc"},
-                                    {"extra_key": "ab", "cache_salt": "c"}]  # fmt: skip
-    assert len({sglang.page_keys([1, 2], 2, **space)[0] for space in spaces}) == len(spaces)
-    assert sglang.namespace_seed(None, None) is None
 
 
 @pytest.mark.parametrize(
@@ -276,17 +238,6 @@ def test_ids_in_events_have_namespaces_since_0_5_22() -> None:
     for names in (("e", None), (None, "s")):
         with pytest.raises(InputValueError, match=r"0\.5\.21 has no .* it came with 0\.5\.22"):
             sglang.event_seed(*names, version="0.5.21")
-
-
-def test_a_split_item_has_the_hash_that_it_has_alone() -> None:
-    feature = torch.from_numpy(NOISE[:2400]).view(torch.float16).reshape(100, 12)
-    item = sglang.BundleItem(
-        "IMAGE", [(0, 9), (12, 26)], feature, None, {"image_grid_thw": [[1, 4, 10], [1, 6, 10]]}, 7
-    )
-    one, two = sglang.split_bundle(item)
-    assert sglang.hash_feature(one.feature) == sglang.hash_feature(feature[:40].clone())
-    assert (one.hash, two.offsets) == (None, [(12, 26)])
-    assert two.feature.data_ptr() == feature[40:].data_ptr()
 
 
 @pytest.mark.parametrize(

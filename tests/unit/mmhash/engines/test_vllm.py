@@ -99,15 +99,6 @@ def test_damaged_exif() -> None:
         named(image, "0.30.0")
 
 
-def test_encoded_images() -> None:
-    plain, converted = EncodedMedia(PHOTO, b"png"), EncodedMedia(PHOTO, b"png", {"mode": "RGB"})
-    for version in RELEASES:
-        assert named(plain, version) != named(PHOTO, version)
-        assert named(plain, version) == named(EncodedMedia(PHOTO, b"png", {}), version)
-    assert named(plain, "0.26.0") == named(converted, "0.26.0")
-    assert named(plain, "0.27.0") != named(converted, "0.27.0")
-
-
 @pytest.mark.parametrize("version", ["0.27.0", "0.28.0", "0.30.0", "0.32.0", "0.33.0"])
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 def test_an_image_that_the_server_decodes_is_named_by_its_file(version: str, mode: str) -> None:
@@ -307,24 +298,6 @@ def test_roots(algorithm: str) -> None:
         )
 
 
-def test_extra_keys_by_release() -> None:
-    def extras(version: str) -> list[Any]:
-        return vllm.extra_keys(
-            TOKENS[:48], 16, version=version, items=[Span("a", 3, 20)], cache_salt="s",
-            lora=Lora("l", "/l"),
-        )  # fmt: skip
-
-    assert extras("0.18.0") == [("l", "a", "s"), ("l", "a"), ("l",)]
-    assert extras("0.30.0") == [("l", ("a", 3), "s"), ("l", ("a", -13)), ("l",)]
-    lora = ("lora", "l", "/l")
-    tagged = [(lora, ("mm", "a", 3), ("cache_salt", "s")), (lora, ("mm", "a", -13)), (lora,)]
-    assert extras("0.31.0") == tagged
-    published = [vllm.event_extra_keys(extra) for extra in extras("0.31.0")]
-    assert published == extras("0.30.0")
-    assert vllm.event_extra_keys(("l", "a"), version="0.18.0") == ("l", "a")
-    assert vllm.event_extra_keys(None) is None
-
-
 TOKEN_LISTS = st.lists(st.integers(0, 2**64 - 1), max_size=60)
 
 
@@ -402,18 +375,6 @@ def test_steps_do_not_count_since_0_31(
     options: dict[str, Any] = {"items": items, "lookahead": lookahead}
     in_one_go = vllm.extra_keys(TOKENS, block_size, **options)
     assert vllm.extra_keys(TOKENS, block_size, **options, hashed_after=steps) == in_one_go
-
-
-def test_steps_change_blocks_before_0_31() -> None:
-    def extras(version: str, *items: Span) -> list[Any]:
-        return vllm.extra_keys(TOKENS[:48], 16, version=version, items=items, hashed_after=[16])
-
-    edge = Span("a", 2, 14)
-    assert extras("0.18.0", edge) == [("a",), ("a",), None]
-    assert extras("0.19.0", edge) == [(("a", 2),), None, None]
-    two = Span("a", 17, 3), Span("b", 33, 3)
-    assert extras("0.30.0", *two) == [None, None, (("b", 1),)]
-    assert extras("0.31.0", *two) == [None, (("mm", "a", 1),), (("mm", "b", 1),)]
 
 
 def test_lookahead() -> None:

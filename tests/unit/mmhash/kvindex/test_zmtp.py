@@ -1,7 +1,5 @@
 """The bytes of a ZeroMQ connection: messages, commands and limits."""
 
-import random
-
 import pytest
 
 from mmhash.errors import TransportError
@@ -18,20 +16,6 @@ def decode(data: bytes, *, max_bytes: int = 1000) -> list[list[bytes]]:
 def test_messages_have_short_and_long_parts() -> None:
     data = OPENING + encode([b"", b"12345678"]) + b"\1\1t" + LONG
     assert decode(data) == [[b"", b"12345678"], [b"t", bytes(300)]]
-
-
-def test_pieces_do_not_matter() -> None:
-    data = OPENING + (encode([b"a", b"bc"]) + LONG + b"\4\7\4PING\0\0") * 20
-    draw = random.Random(1)
-    for most in (1, 3, 100):
-        decoder = Decoder(1000)
-        messages, at = [], 0
-        while at < len(data):
-            size = draw.randint(1, most)
-            messages += decoder.feed(data[at : at + size])
-            at += size
-        assert messages == [[b"a", b"bc"], [bytes(300)]] * 20
-        assert decoder.pongs == b"\4\5\4PONG" * 20
 
 
 def test_the_peer_is_ready_after_its_command() -> None:

@@ -1,15 +1,12 @@
 """`POST /hash` returns the library's digests and keys, and a problem for each wrong request."""
 
-from io import BytesIO
 from typing import Any
 
 import httpx
 import pytest
-from PIL import Image
 
 import mmhash
 from mmhash.digest import ALGORITHMS
-from mmhash.image import FORMATS
 from tests.support.images import encode_noise
 
 RAW = "application/octet-stream"
@@ -89,29 +86,6 @@ def test_a_media_file_is_hashed_as_its_bytes(client: httpx.Client, media_type: s
 def test_content_encoding_identity_is_accepted(client: httpx.Client) -> None:
     headers = {"content-type": RAW, "content-encoding": "identity"}
     assert client.post("/hash", content=b"abc", headers=headers).status_code == 200
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("name", FORMATS)
-def test_an_image_by_its_pixels_has_the_library_s_key(
-    client: httpx.Client, name: str, algorithm: str
-) -> None:
-    body = encode_noise(name)
-    with Image.open(BytesIO(body)) as image:
-        expected = {
-            "name": None,
-            "kind": "image",
-            "dtype": "",
-            "shape": [1],
-            "nbytes": len(image.tobytes()),
-            "algorithm": algorithm,
-            "digest": mmhash.digest(image, algorithm=algorithm).hex(),
-            "key": mmhash.key(image, algorithm=algorithm).hex(),
-        }
-    media_type = f"image/{name.lower()}"
-    item = ask(client, body, media_type, of="pixels", algorithm=algorithm)
-    assert item.pop("memo") in {"hit", "miss"}  # another test may have asked for the same image
-    assert item == expected
 
 
 def test_the_declared_image_format_does_not_matter(client: httpx.Client) -> None:

@@ -259,25 +259,6 @@ def test_a_private_address_is_refused_unless_its_network_is_named(origin: Any) -
     assert get(origin, "/", url_networks=["127.0.0.1/32"]).contents == [b"secret"]
 
 
-ETAG = '"e"'
-
-
-def test_unchanged_content_is_not_sent_again(origin: Any) -> None:
-    origin.answers["/"] = b'HTTP/1.1 304 Not Modified\r\nETag: "e"\r\n\r\n'
-    with counted("unchanged"):
-        got = get(origin, "/", known=ETAG)
-    assert (got.unchanged, got.contents) == ([True], [b""])
-    assert '\r\nIf-None-Match: "e"\r\n' in origin.heads[0]
-    get(origin, "/", "/", known=ETAG)
-    assert origin.connections == 2  # a 304 leaves its connection good for more
-
-
-def test_changed_content_is_sent(origin: Any) -> None:
-    origin.answers["/"] = origin.ok(b"new", 'ETag: "f"')
-    got = get(origin, "/", known=ETAG)
-    assert (got.contents, got.etags) == ([b"new"], ['"f"'])
-
-
 @pytest.fixture(scope="module")
 def authority() -> trustme.CA:
     return trustme.CA()

@@ -1,15 +1,12 @@
 """multipart/form-data: each part has the items that it would have alone; malformed forms are refused."""
 
 from collections.abc import Iterator
-from io import BytesIO
 
 import httpx
 import pytest
-from PIL import Image
 
 import mmhash
 from mmhash_service.limits.capacity import MAX_ITEMS
-from tests.support.images import encode_noise
 from tests.support.responses import items_of, problem_of
 
 FORM = {"content-type": "multipart/form-data; boundary=xyz"}
@@ -48,14 +45,6 @@ def test_a_form_may_arrive_in_any_pieces(client: httpx.Client, step: int) -> Non
         body = form(*(part(str(number), data) for number, data in enumerate(contents)))
     found = items_of(client.post("/hash", content=cut(body, step), headers=FORM))
     assert [item["key"] for item in found] == [mmhash.key(data).hex() for data in contents]
-
-
-def test_the_pixels_of_each_image_part(client: httpx.Client) -> None:
-    bodies = [encode_noise("PNG"), encode_noise("GIF", "P")]
-    files = [("image", (str(at), body, "image/png")) for at, body in enumerate(bodies)]
-    found = items_of(client.post("/hash?of=pixels", files=files))
-    images = [Image.open(BytesIO(body)) for body in bodies]
-    assert [item["key"] for item in found] == [mmhash.key(image).hex() for image in images]
 
 
 def test_a_part_that_is_no_image_has_no_pixels(client: httpx.Client) -> None:
