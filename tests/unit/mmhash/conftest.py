@@ -1,4 +1,4 @@
-"""C++ of the tests, compiled for the host with the kernels' headers, and a device made of it."""
+"""A model for plans. C++ of the tests, compiled with the kernels' headers, and a device made of it."""
 
 import ctypes
 import shutil
@@ -17,9 +17,17 @@ from mmhash.cuda import launch
 from mmhash.cuda.device import Device
 from mmhash.cuda.driver import Driver
 from mmhash.leaves import SHORT
+from mmhash.prompts import Model
 from mmhash.torch_tensor import Content, DeviceBytes, LocatedList, locate_list, read_tensor
+from tests.support import prompt_models
 
 HEADERS = Path(mmhash.cuda.__file__).parent
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """A small Qwen2-VL."""
+    return Model.load(prompt_models.write_qwen2_vl(tmp_path_factory.mktemp("qwen2_vl")))
 
 
 @pytest.fixture(scope="session")

@@ -27,11 +27,6 @@ PARTS = (
 )
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return Model.load(prompt_models.write_qwen2_vl(tmp_path_factory.mktemp("qwen2_vl")))
-
-
 def ids_of(model: Model, *messages: Any, template: str = TEMPLATE) -> list[int]:
     return model.plan({"messages": [*messages]}, ENGINE, chat_template=template).token_ids
 

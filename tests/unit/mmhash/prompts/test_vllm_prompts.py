@@ -20,11 +20,6 @@ _USER = {"role": "user", "content": "hi"}
 _COMPLETIONS = "/v1/completions"
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return Model.load(prompt_models.write_qwen2_vl(tmp_path_factory.mktemp("qwen2_vl")))
-
-
 @pytest.mark.parametrize("case", _CASES, ids=lambda case: case["name"])
 def test_prompt_is_that_of_vllm(model: Model, case: dict[str, Any]) -> None:
     options = {"chat_template": case["template"], "model_id": MODEL_ID}

@@ -9,7 +9,6 @@ import pytest
 
 from mmhash.prompts import Model
 from mmhash.requests import UnplannedError
-from tests.support import prompt_models
 
 _PATH = "/v1/messages"
 _ENGINE = "sglang@0.5.23"
@@ -20,11 +19,6 @@ _SYSTEM_FIRST = (
     "{% if loop.first or one.role != 'system' %}{{ one | dictsort }}{% endif %}{% endfor %}"
 )
 _THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "s"}
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return Model.load(prompt_models.write_qwen2_vl(tmp_path_factory.mktemp("qwen2_vl")))
 
 
 def check(model: Model, request: dict[str, Any], *shown: dict[str, Any], template: str) -> None:

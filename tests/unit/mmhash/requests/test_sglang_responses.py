@@ -10,16 +10,10 @@ import pytest
 
 from mmhash.prompts import Model
 from mmhash.requests import UnplannedError
-from tests.support import prompt_models
 from tests.support.annotated import annotate
 
 _PATH = "/v1/responses"
 _URL = "data:image/png;base64,AAEC"
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return Model.load(prompt_models.write_qwen2_vl(tmp_path_factory.mktemp("qwen2_vl")))
 
 
 def test_only_an_image_s_object_has_place_for_a_hash() -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from mmhash.prompts import Model
 from mmhash.requests import UnplannedError
-from tests.support import prompt_models
 
 _PATH = "/v1/messages"
 _USER = {"role": "user", "content": "hi"}
@@ -20,11 +19,6 @@ _SYSTEM_FIRST = (
     "[{{ message.role }}:{{ message.content }}]{% endfor %}"
 )
 _SHOWS_EFFORT = "{{ reasoning_effort }}{{ enable_thinking }}"
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return Model.load(prompt_models.write_qwen2_vl(tmp_path_factory.mktemp("qwen2_vl")))
 
 
 def check(
