@@ -23,6 +23,7 @@ from mmhash_service.settings import Settings
 from tests.live.engines import variables_of
 from tests.live.environments import Environment
 from tests.support import in_process
+from tests.support.forked_helpers import forked_helpers
 from tests.support.images import data_url, encode, frames_url, image_part
 
 ROOT = Path(__file__).parents[2]
@@ -116,6 +117,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Ran]]:
     folder = tmp_path_factory.mktemp("models")
     command = [environment.command("python"), "-W", "ignore", "-m", "tests.live.vllm_models"]
     with ExitStack() as stack:
+        stack.enter_context(forked_helpers())
         log = stack.enter_context((folder / "log").open("w"))
         process = subprocess.Popen(
             [*command, str(folder), *TYPES],

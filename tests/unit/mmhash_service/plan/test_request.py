@@ -15,12 +15,13 @@ from mmhash_service.gateway.settings import GatewaySettings
 from mmhash_service.http.app import create_app
 from mmhash_service.settings import ModelSource, Settings
 from tests.support import in_process, processed_models
+from tests.support.forked_helpers import forked_helpers
 from tests.support.images import data_url, encode, image_part
 from tests.support.origin import Origin
 from tests.support.processed_models import HANGING, HUNGRY, KILLED
 from tests.support.service import count
 
-# Three processors, each in a process that imports transformers.
+# Three processors: a process imports transformers for them.
 pytestmark = pytest.mark.slow
 
 
@@ -43,7 +44,7 @@ def client(tmp_path_factory: pytest.TempPathFactory, origin: Origin) -> Iterator
         url_networks=("127.0.0.0/8",),
     )
     gateway = GatewaySettings(worker_list=["http://127.0.0.1:9,engine=vllm@0.32.0"])
-    with in_process.running(create_app(settings, gateway)) as server:
+    with forked_helpers(), in_process.running(create_app(settings, gateway)) as server:
         yield server.client
 
 
