@@ -1,11 +1,13 @@
 """Both clients behind one interface, and services in their own processes."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mmhash.client import Client
+from tests.support import prompt_models
 from tests.support.blocking import BlockingAsyncClient
 from tests.support.service import Service, serving
 
@@ -19,9 +21,15 @@ def connect(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.fixture(scope="session")
-def url() -> Iterator[str]:
-    """A service that has a tenant."""
-    with serving(settings={"tenants": TENANTS}) as service:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the service's model `tiny`."""
+    return prompt_models.write_qwen2_vl(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="session")
+def url(folder: Path) -> Iterator[str]:
+    """A service that has a tenant and a model."""
+    with serving(settings={"tenants": TENANTS, "models": {"tiny": str(folder)}}) as service:
         yield service.url
 
 

@@ -1,5 +1,6 @@
 """The calls other than `POST /hash` return what the library does."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import mmhash
 from mmhash.client import Blocks, Span
 from mmhash.engines import sglang, vllm
 from mmhash.engines.registry import known
+from mmhash.prompts import Model
 from tests.support.images import image_part
 
 IDS = list(range(40))
@@ -62,6 +64,16 @@ def test_blocks(connect: Any, url: str) -> None:
     assert of_vllm == Blocks([key.hex() for key in keys], list(map(vllm.event_id, keys)))
     assert of_sglang.blocks == sglang.page_keys(IDS, 8, extra_key="e")
     assert of_sglang.event_ids == list(map(sglang.event_id, sglang.page_keys(IDS, 8)))
+
+
+def test_plan(connect: Any, url: str, folder: Path) -> None:
+    asked = {"messages": [{"role": "user", "content": "What is a multimodal cache key?"}]}
+    with connect(url) as client:
+        plan = client.plan(asked, model="tiny", engine="vllm", block_size=8)
+    expected = Model.load(folder).plan(asked, "vllm", block_size=8)
+    assert (plan.token_ids, plan.blocks) == (expected.token_ids, expected.blocks)
+    assert plan.event_ids == expected.event_ids != []
+    assert plan.request == asked
 
 
 def test_info(connect: Any, url: str) -> None:

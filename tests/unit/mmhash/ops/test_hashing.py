@@ -75,30 +75,3 @@ def test_opcheck_digest(algorithm: str, dim: int | None, requires_grad: bool) ->
 def test_opcheck_digests(algorithm: str) -> None:
     parts = [noise(3), noise(2, 2, dtype=torch.float16)]
     torch.library.opcheck(hashing.digests, (parts,), {"algorithm": algorithm})
-
-
-def hashed(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    y = x * 2
-    return ops.digest(y), ops.digest(y, algorithm="xxh3", dim=0), ops.digests([y[0], y[1]])
-
-
-def test_torch_compile_traces_without_a_break() -> None:
-    x = noise(4, 5)
-    compiled = torch.compile(hashed, fullgraph=True, backend="aot_eager", dynamic=True)
-    for given in (x, noise(7, 3)):
-        for found, eager in zip(compiled(given), hashed(given), strict=True):
-            assert torch.equal(found, eager)
-
-
-def test_torch_export_keeps_the_operators() -> None:
-    class Model(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            return hashed(x)
-
-    x = noise(4, 5)
-    exported = torch.export.export(Model(), (x,))
-    targets = [str(node.target) for node in exported.graph.nodes]
-    assert targets.count("mmhash.digest.default") == 2
-    assert targets.count("mmhash.digests.default") == 1
-    for found, eager in zip(exported.module()(x), hashed(x), strict=True):
-        assert torch.equal(found, eager)

@@ -170,27 +170,3 @@ def test_opcheck(dim: int, dtype: torch.dtype) -> None:
     pixels = PIXELS if dim == 1 else PIXELS.permute(0, 2, 3, 1)
     call = (pixels, 0.1, torch.tensor(MEAN), torch.tensor(STD), dtype, "xxh3", dim)
     torch.library.opcheck(normalizing.normalize_digest, call)
-
-
-def normalized(pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    return ops.normalize_digest(pixels, 1 / 255, MEAN, STD, torch.bfloat16)
-
-
-def test_torch_compile_traces_without_a_break() -> None:
-    compiled = torch.compile(normalized, fullgraph=True, backend="aot_eager", dynamic=True)
-    for pixels in (PIXELS, PIXELS[:3, :, 1:]):
-        for found, eager in zip(compiled(pixels), normalized(pixels), strict=True):
-            assert torch.equal(found, eager)
-
-
-def test_torch_export_keeps_the_operator() -> None:
-    class Model(torch.nn.Module):
-        def forward(self, pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return normalized(pixels)
-
-    exported = torch.export.export(Model(), (PIXELS,))
-    assert [str(node.target) for node in exported.graph.nodes].count(
-        "mmhash.normalize_digest.default"
-    ) == 1
-    for found, eager in zip(exported.module()(PIXELS), normalized(PIXELS), strict=True):
-        assert torch.equal(found, eager)

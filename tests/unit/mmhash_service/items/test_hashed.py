@@ -22,20 +22,6 @@ def test_each_item_is_named_for_each_requested_engine(client: httpx.Client) -> N
     assert item["engines"] == {name: engines.request_fields(KEY, name) for name in names}
 
 
-@pytest.mark.parametrize("release", ["@0.4.3", "@0.5.9", "@0.5.23", ""])
-def test_pad_fills_spans_as_the_library_does(client: httpx.Client, release: str) -> None:
-    spans = [
-        {"start": 2, "end": 9, "key": KEY.hex()},
-        {"start": 20, "end": 21, "hash": "00000000000000ff"},
-    ]
-    body = {"engine": f"sglang{release}", "input_ids": IDS, "spans": spans}
-    answer = client.post("/pad", json=body)
-    wanted = engines.sglang.pad_input_ids(
-        IDS, [(2, 9, KEY), (20, 21, 0xFF)], version=release[1:] or engines.sglang.LATEST
-    )
-    assert answer.json() == {"input_ids": wanted}
-
-
 def test_blocks_of_sglang_are_the_pages_of_the_padded_ids(client: httpx.Client) -> None:
     body = {
         "engine": "sglang",
@@ -63,26 +49,6 @@ def test_event_ids_of_sglang_ignore_the_extra_key(
     answer = client.post("/blocks", json=body).json()
     assert answer["event_ids"] == [engines.sglang.event_id(name) for name in names]
     assert (answer["blocks"] == names) == (not extra)
-
-
-def test_blocks_of_vllm_bind_the_items_in_them(client: httpx.Client) -> None:
-    spans = [
-        {"start": 20, "end": 25, "key": mmhash.key(b"d").hex()},
-        {"start": 2, "end": 9, "key": KEY.hex()},
-    ]
-    body = {
-        "engine": "vllm@0.31.0",
-        "input_ids": IDS,
-        "block_size": 16,
-        "spans": spans,
-        "cache_salt": "s",
-    }
-    items = [
-        engines.vllm.Span(KEY.hex(), 2, 7),
-        engines.vllm.Span(mmhash.key(b"d").hex(), 20, 5),
-    ]
-    wanted = engines.vllm.block_keys(IDS, 16, items=items, cache_salt="s", version="0.31.0")
-    assert client.post("/blocks", json=body).json() == vllm_blocks(wanted)
 
 
 def vllm_blocks(keys: list[bytes]) -> dict[str, list[Any]]:
