@@ -56,7 +56,7 @@ class AsyncHasher:
         # The jobs in order. Dicts, because a cancelled call removes its jobs from anywhere.
         self._waiting: dict[Job, None] = {}
         self._running: dict[Job, None] = {}
-        self._waiting_bytes = self._running_bytes = 0
+        self._running_bytes = 0
         # For the identity of each item in flight: the item's job, and the item's index in the job.
         self._in_flight: dict[Hashable, tuple[Job, int]] = {}
         self._turn = asyncio.Lock()  # held by the call that is starting its items
@@ -108,7 +108,7 @@ class AsyncHasher:
         if self._loop is not None and not self._loop.is_closed():
             self._check_loop()
             for job in [*self._waiting]:
-                self._dequeue(job)
+                del self._waiting[job]
                 self._resolve(job, [_closed_error()] * len(job.items))
         self._closed = True
         await asyncio.to_thread(self._pool.shutdown)
@@ -213,12 +213,7 @@ class AsyncHasher:
 
     def _enqueue(self, job: Job) -> None:
         self._waiting[job] = None
-        self._waiting_bytes += job.nbytes
         self._admit()
-
-    def _dequeue(self, job: Job) -> None:
-        del self._waiting[job]
-        self._waiting_bytes -= job.nbytes
 
     def _admit(self) -> None:
         """Start the jobs at the head of the queue that fit; no later job overtakes the head."""
@@ -226,7 +221,7 @@ class AsyncHasher:
             job = next(iter(self._waiting))
             if self._running and self._running_bytes + job.nbytes > self._limit:
                 return
-            self._dequeue(job)
+            del self._waiting[job]
             self._running[job] = None
             self._running_bytes += job.nbytes
             is_only_job = len(self._running) == 1 and not self._waiting
@@ -269,7 +264,7 @@ class AsyncHasher:
             if job.callers or job in self._running or job.future.done():
                 continue
             if job in self._waiting:
-                self._dequeue(job)
+                del self._waiting[job]
             self._forget(job)
         self._admit()
 

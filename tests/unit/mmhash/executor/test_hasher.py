@@ -418,7 +418,7 @@ def test_a_waiting_call_is_cancelled_at_once(gate: Gate) -> None:
             second.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await second
-            assert one._waiting_bytes == 0
+            assert not one._waiting
             gate.opened.set()
             await first
             assert len(gate.read) == 1
