@@ -100,8 +100,8 @@ def match_rows() -> list[Row]:
     index = Index(
         Worker(f"http://{one}", f"tcp://127.0.0.1:{5000 + one}") for one in range(WORKERS)
     )
-    for state in index._workers.values():
-        state.ranks[0].apply(Batch(0.0, []), is_live=False)
+    for (source,) in index._workers.values():
+        source.rank.apply(Batch(0.0, []), is_live=False)
     sets = SetsTable()
     fill(lambda holder, ids: index.table.store(holder, 0, ids, Layout(16)))
     fill(sets.store)

@@ -148,7 +148,8 @@ class SimulatedWorker:
         self, worker: Worker, fleet: Fleet, clock: Clock, blocks: int, speed: Speed
     ) -> None:
         self._worker, self._fleet, self._clock, self._speed = worker, fleet, clock, speed
-        (self._rank,) = fleet.index._workers[worker.url].ranks
+        (source,) = fleet.index._workers[worker.url]
+        self._rank = source.rank
         self._cache = LruCache(blocks)
         self._free_at = 0.0
         self.computed = 0

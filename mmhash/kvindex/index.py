@@ -18,7 +18,6 @@ from mmhash.arguments import check_int, check_seconds, check_str
 from mmhash.errors import InputTypeError, InputValueError, LimitError
 from mmhash.kvindex.feed import FeedCounts
 from mmhash.kvindex.loop import SocketLoop
-from mmhash.kvindex.rank import Rank
 from mmhash.kvindex.source import Source, Timeouts, Worker
 from mmhash.kvindex.subscriber import request_replay, subscribe
 from mmhash.kvindex.table import MAX_HOLDERS, BlockTable, block_id, block_ids
@@ -95,7 +94,7 @@ class Index:
         self._timeouts = Timeouts(
             check_seconds("silence_s", silence_s), check_seconds("replay_s", replay_s)
         )
-        self._workers: dict[str, _WorkerState] = {}
+        self._workers: dict[str, list[Source]] = {}  # for each rank of a worker, by its URL
         self._loop = SocketLoop(
             check=self._check,
             interval_s=min(1.0, silence_s / 4, replay_s / 4),
@@ -131,7 +130,7 @@ class Index:
     @property
     def workers(self) -> tuple[Worker, ...]:
         """The workers that have been added and not removed."""
-        return tuple(state.worker for state in list(self._workers.values()))
+        return tuple(sources[0].worker for sources in list(self._workers.values()))
 
     def add(self, worker: Worker) -> None:
         """Subscribe to another worker; its URL must be new."""
@@ -150,17 +149,18 @@ class Index:
         subscribe(self._loop.context, worker.events).close()
         if worker.replay is not None:
             request_replay(self._loop.context, worker.replay, 0).close()
-        state = self._workers[worker.url] = _WorkerState(
-            worker, self.table, self._loop, self._timeouts
-        )
-        self._loop.submit(state.open)
+        sources = self._workers[worker.url] = [
+            Source(worker, number, self.table, self._loop, self._timeouts)
+            for number in range(worker.ranks)
+        ]
+        for source in sources:
+            self._loop.submit(source.open)
 
     def remove(self, url: str) -> None:
         """Forget a worker and its blocks."""
-        state = self._workers.pop(check_str("url", url), None)
-        if state is None:
-            raise InputValueError(f"the index has no worker {url}")
-        self._loop.submit(state.close)
+        for source in self._sources_of(url):
+            self._loop.submit(source.close)
+        self._workers.pop(url, None)
 
     def hold(self, url: str, blocks: Iterable[int | bytes], rank: int = 0) -> None:
         """Add blocks that a rank of a worker is known to hold although no event has named them.
@@ -168,15 +168,19 @@ class Index:
         An engine publishes a block only when it stores the block, so an index that starts late
         would never learn about it. Events remove the block like any other.
         """
-        state, ids = self._workers.get(check_str("url", url)), block_ids(blocks)
-        if state is None:
+        number, ids = check_int("rank", rank, 0), block_ids(blocks)
+        for source in self._sources_of(url):
+            self._loop.submit(partial(source.rank.hold, number, ids))
+
+    def _sources_of(self, url: str) -> list[Source]:
+        if check_str("url", url) not in self._workers:
             raise InputValueError(f"the index has no worker {url}")
-        self._loop.submit(partial(state.hold, check_int("rank", rank, 0), ids))
+        return self._workers[url]
 
     def rank_with(self, url: str, block: int | bytes) -> int | None:
         """Return the number of a worker's rank that has a block, or None."""
-        state, one = self._workers.get(url), block_id(block)
-        ranks = state.ranks if state is not None else ()
+        one = block_id(block)
+        ranks = (source.rank for source in self._workers.get(url, ()))
         return next((rank.number for rank in ranks if rank.holds(one)), None)
 
     def match(
@@ -194,9 +198,9 @@ class Index:
         if block_size is not None:
             check_int("block_size", block_size, 1)
         ranks = [
-            (url, rank, rank.holder)
-            for url, state in list(self._workers.items())
-            for rank in state.ranks
+            (url, source.rank, source.rank.holder)
+            for url, sources in list(self._workers.items())
+            for source in sources
         ]
         runs = self.table.match(blocks if isinstance(blocks, list) else list(blocks))
         matches = {url: Match(0, 0, {}) for url, _, _ in ranks}
@@ -212,59 +216,32 @@ class Index:
 
     def stats(self) -> IndexStats:
         """Return counts of the index and of each worker."""
-        workers = {url: state.stats() for url, state in list(self._workers.items())}
+        workers = {url: _stats_of(sources) for url, sources in list(self._workers.items())}
         return IndexStats(self.table.blocks(), workers)
 
     def _check(self, now: float) -> None:
-        for state in list(self._workers.values()):
-            state.check(now)
+        for source in self._sources():
+            source.check(now)
 
     def _close_workers(self) -> None:
         """Drop all blocks when the thread ends: nothing keeps them current any more."""
-        for state in list(self._workers.values()):
-            state.close()
-
-
-class _WorkerState:
-    """A worker of the index: its sources, and the blocks of its ranks."""
-
-    def __init__(
-        self, worker: Worker, table: BlockTable, loop: SocketLoop, timeouts: Timeouts
-    ) -> None:
-        self.worker = worker
-        self.ranks = [Rank(worker.url, number, table) for number in range(worker.ranks)]
-        self.sources = [
-            Source(worker, number, rank, loop, timeouts) for number, rank in enumerate(self.ranks)
-        ]
-
-    def open(self) -> None:
-        for source in self.sources:
-            source.open()
-
-    def close(self) -> None:
-        for source in self.sources:
+        for source in self._sources():
             source.close()
-        for rank in self.ranks:  # a source that never connected drops nothing
-            rank.drop()
 
-    def hold(self, number: int, ids: Sequence[int]) -> None:
-        for rank in self.ranks:
-            if rank.number == number:
-                rank.hold(ids)
+    def _sources(self) -> list[Source]:
+        return [source for sources in list(self._workers.values()) for source in sources]
 
-    def check(self, now: float) -> None:
-        """Check time-outs."""
-        for source in self.sources:
-            source.check(now)
 
-    def stats(self) -> WorkerStats:
-        counts = [source.feed.counts for source in self.sources]
-        return WorkerStats(
-            blocks=sum(rank.blocks for rank in self.ranks),
-            block_size=max((rank.block_size for rank in self.ranks), default=0),
-            is_connected=all(source.is_connected for source in self.sources),
-            lag_s=max(source.lag_s() for source in self.sources),
-            disconnects=sum(source.disconnects for source in self.sources),
-            evicted=sum(rank.evicted for rank in self.ranks),
-            **{name: sum(getattr(one, name) for one in counts) for name in FeedCounts.__slots__},
-        )
+def _stats_of(sources: Sequence[Source]) -> WorkerStats:
+    """Return the state of a worker, given the sources of its ranks."""
+    ranks = [source.rank for source in sources]
+    counts = [source.feed.counts for source in sources]
+    return WorkerStats(
+        blocks=sum(rank.blocks for rank in ranks),
+        block_size=max(rank.block_size for rank in ranks),
+        is_connected=all(source.is_connected for source in sources),
+        lag_s=max(source.lag_s() for source in sources),
+        disconnects=sum(source.disconnects for source in sources),
+        evicted=sum(rank.evicted for rank in ranks),
+        **{name: sum(getattr(one, name) for one in counts) for name in FeedCounts.__slots__},
+    )

@@ -72,9 +72,9 @@ class Rank:
         """Return True if the rank has a block."""
         return self.holder is not None and self._table.holds(self.holder, block)
 
-    def hold(self, ids: Sequence[int]) -> None:
-        """Add blocks that no event has named, unless the rank has been dropped meanwhile."""
-        if self.holder is not None:
+    def hold(self, number: int, ids: Sequence[int]) -> None:
+        """Add blocks of the rank with this number that no event has named, unless it is dropped."""
+        if self.number == number and self.holder is not None:
             self.evicted += self._table.store(self.holder, 0, ids)
 
     def drop(self) -> None:

@@ -18,6 +18,7 @@ from mmhash.kvindex.subscriber import (
     request_replay,
     subscribe,
 )
+from mmhash.kvindex.table import BlockTable
 
 MAX_RANKS = 256
 
@@ -66,17 +67,18 @@ class Source:
     """The connections to the publisher of a rank, whose batches change the rank."""
 
     def __init__(
-        self, worker: Worker, number: int, rank: Rank, loop: SocketLoop, timeouts: Timeouts
+        self, worker: Worker, number: int, table: BlockTable, loop: SocketLoop, timeouts: Timeouts
     ) -> None:
         """Make the source of rank `number` of a worker; `open` connects it."""
+        self.worker = worker
         self.is_connected = False
         self.disconnects = 0
-        self.rank = rank
+        self.rank = Rank(worker.url, number, table)
         self._loop = loop
         self._timeouts = timeouts
         self._endpoint = _rank_endpoint(worker.events, number, "events")
         self._replay_endpoint = worker.replay and _rank_endpoint(worker.replay, number, "replay")
-        self.feed = Feed(rank, self._ask if worker.replay else None)
+        self.feed = Feed(self.rank, self._ask if worker.replay else None)
         self._is_open = False
         self._events: EngineSocket | None = None
         self._gap_since: float | None = None
@@ -94,6 +96,7 @@ class Source:
         """Close the connections, and drop the blocks."""
         self._is_open = False
         self._disconnect()
+        self.rank.drop()  # also if no event was read
 
     def _connect(self) -> None:
         with contextlib.suppress(InputValueError, LimitError):  # the next check retries

@@ -34,8 +34,8 @@ def index() -> Iterator[Index]:
 
 
 def rank_of(index: Index, url: str) -> Rank:
-    (rank,) = index._workers[url].ranks
-    return rank
+    (source,) = index._workers[url]
+    return source.rank
 
 
 def apply(index: Index, url: str, *changes: Any) -> None:

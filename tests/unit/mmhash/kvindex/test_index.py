@@ -9,6 +9,7 @@ import pytest
 from mmhash.errors import ClosedError, InputTypeError, InputValueError, MMHashError
 from mmhash.kvindex import Index, Worker
 from mmhash.kvindex.events import Batch, BlocksRemoved, BlocksStored, CacheCleared
+from mmhash.kvindex.rank import Rank
 
 EVENTS = "tcp://127.0.0.1:5557"
 
@@ -60,10 +61,15 @@ def test_a_wrong_option_of_an_index_is_an_error(
         Index(**options)
 
 
+def rank_of(index: Index, url: str = "http://a") -> Rank:
+    (source,) = index._workers[url]
+    return source.rank
+
+
 @pytest.fixture(name="index")
 def _index() -> Iterator[Index]:
     index = Index([Worker("http://a", EVENTS)])
-    (rank,) = index._workers["http://a"].ranks
+    rank = rank_of(index)
     rank.apply(Batch(0.0, [BlocksStored([1, 2], 16)]), is_live=False)
     yield index
     index.stop()
@@ -96,7 +102,7 @@ def test_a_replay_endpoint_that_zeromq_refuses_is_an_error_of_add(replay: str) -
 
 def test_events_change_the_rank_that_published_them() -> None:
     blocks = Index([Worker("http://a", EVENTS, ranks=3)])
-    first, second, third = blocks._workers["http://a"].ranks
+    first, second, third = (source.rank for source in blocks._workers["http://a"])
     first.apply(Batch(0.0, [BlocksStored([1, 2], 16)]), is_live=False)
     second.apply(Batch(0.0, [BlocksStored([1], 16)], 1), is_live=False)
     third.apply(Batch(0.0, [BlocksStored([1], 8)], 5), is_live=False)  # the third of ranks 3 to 5
@@ -116,7 +122,7 @@ def test_events_change_the_rank_that_published_them() -> None:
 
 def test_a_block_is_held_until_its_last_copy_is_removed(index: Index) -> None:
     """Engines publish a copy for each tier."""
-    (rank,) = index._workers["http://a"].ranks
+    rank = rank_of(index)
     rank.apply(Batch(0.0, [BlocksStored([1, 2], 16), BlocksRemoved([1, 2])]), is_live=False)
     assert index.match([1, 2])["http://a"].tokens == 32
     rank.apply(Batch(0.0, [BlocksRemoved([2])]), is_live=False)
@@ -126,7 +132,7 @@ def test_a_block_is_held_until_its_last_copy_is_removed(index: Index) -> None:
 def test_a_worker_that_restarts_may_have_another_rank_and_smaller_blocks() -> None:
     """Its matches were too long by the size from before."""
     blocks = Index([Worker("http://a", EVENTS)], max_blocks=1)
-    (rank,) = blocks._workers["http://a"].ranks
+    rank = rank_of(blocks)
     rank.apply(Batch(0.0, [BlocksStored([1, 2], 32)], 0), is_live=False)
     rank.drop()
     assert blocks.stats().workers["http://a"].block_size == 0
@@ -139,7 +145,7 @@ def test_a_worker_that_restarts_may_have_another_rank_and_smaller_blocks() -> No
 
 
 def test_blocks_have_the_size_that_they_have_after_all_were_cleared(index: Index) -> None:
-    (rank,) = index._workers["http://a"].ranks
+    rank = rank_of(index)
     rank.apply(Batch(0.0, [CacheCleared(), BlocksStored([1, 2], 8)]), is_live=False)
     assert index.match([1, 2])["http://a"].tokens == 16
     assert index.stats().workers["http://a"].block_size == 8
@@ -148,7 +154,7 @@ def test_blocks_have_the_size_that_they_have_after_all_were_cleared(index: Index
 def test_a_match_never_has_the_blocks_of_a_rank_that_came_meanwhile() -> None:
     """Holders are used again: a match in another thread may have begun with the one before."""
     blocks = Index([Worker("http://a", EVENTS), Worker("http://b", EVENTS)])
-    (a,), (b,) = (blocks._workers[url].ranks for url in ("http://a", "http://b"))
+    a, b = rank_of(blocks), rank_of(blocks, "http://b")
     a.apply(Batch(0.0, [BlocksStored([1], 16)]), is_live=False)
     match = blocks.table.match
 
