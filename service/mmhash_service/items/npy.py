@@ -51,6 +51,8 @@ def parse_header(start: bytes) -> tuple[Tensor, int]:
 
     Refuse arrays whose bytes are not in the order that keys need.
     """
+    if not start.startswith(npy.MAGIC_PREFIX):
+        raise _invalid(f"begins with {start[:6]!r}, not {npy.MAGIC_PREFIX!r}")
     file = BytesIO(start)
     try:
         parse = _HEADERS[npy.read_magic(file)]
