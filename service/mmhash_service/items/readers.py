@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 from io import BytesIO
-from math import prod
 from typing import Protocol
+
+import numpy as np
 
 import mmhash
 from mmhash import Digest
 from mmhash.algorithms import ALGORITHM_SPECS, Algorithm
 from mmhash.cpu import hash_bytes
-from mmhash.dtypes import ITEM_SIZE
 from mmhash.errors import InputError
 from mmhash_service.bodies.parsing import check_length
 from mmhash_service.items.context import RequestContext
@@ -192,36 +192,18 @@ def hash_tensor(
     if item.grids is None and item.counts is None:
         digest = hash_bytes(memoryview(content), context.algorithm)
         return [context.item(item.name, "tensor", dtype, shape, len(content), digest)]
-    items = []
-    for number, (rows, part) in enumerate(_split(item, dtype, shape, content)):
-        digest = hash_bytes(part, context.algorithm)
-        name = item.part_name(number)
-        items.append(context.item(name, "tensor", dtype, (rows, *shape[1:]), len(part), digest))
-    return items
-
-
-def _split(
-    item: JsonItem, dtype: str, shape: tuple[int, ...], content: bytearray
-) -> list[tuple[int, memoryview]]:
-    """Return the number of rows and the bytes of each item of a bundle."""
     if not shape:
         raise Problem("invalid-tensor", reason="a bundle must have at least one dimension")
-    row_size = prod(shape[1:]) * ITEM_SIZE[dtype]
+    # As bytes: numpy lacks some dtypes.
+    rows = np.frombuffer(content, np.uint8).reshape(shape[0], len(content) // max(1, shape[0]))
     try:
-        cuts = mmhash.split(_Rows(shape[0]), grids=item.grids, counts=item.counts)
+        parts = mmhash.split(rows, grids=item.grids, counts=item.counts)
     except InputError as error:
         raise Problem("invalid-tensor", reason=str(error)) from error
-    whole = memoryview(content)
-    return [
-        (cut.stop - cut.start, whole[cut.start * row_size : cut.stop * row_size]) for cut in cuts
-    ]
-
-
-class _Rows:
-    """Stands in for an array in `split` and returns slices: numpy lacks some of our dtypes."""
-
-    def __init__(self, count: int) -> None:
-        self.shape = (count,)
-
-    def __getitem__(self, index: tuple[slice]) -> slice:
-        return index[0]
+    items = []
+    for number, part in enumerate(parts):
+        digest = hash_bytes(part.data, context.algorithm)
+        part_shape = (len(part), *shape[1:])
+        name = item.part_name(number)
+        items.append(context.item(name, "tensor", dtype, part_shape, part.nbytes, digest))
+    return items
