@@ -28,9 +28,6 @@ from mmhash_service.base_settings import HexSecret, SourcedSettings
 # A larger value is a mistake.
 _MAX_TIMEOUT_S = 24 * 3600
 
-# sizeof(sun_path) on Linux, including the terminating zero byte.
-_MAX_SOCKET_PATH = 108
-
 # Pillow refuses images with more than twice its MAX_IMAGE_PIXELS, a constant of the whole process.
 _PILLOW_MAX_PIXELS = 178_956_970
 
@@ -193,18 +190,6 @@ class Settings(SourcedSettings):
     def max_json_bytes(self) -> int:
         """The largest JSON body, which is held beside the values parsed from it."""
         return self.max_held_bytes // 16
-
-    @field_validator("uds")
-    @classmethod
-    def _check_uds(cls, path: Path | None) -> Path | None:
-        if path is not None:
-            if len(os.fsencode(path)) >= _MAX_SOCKET_PATH:
-                raise ValueError(
-                    f"the path of a Unix socket must be shorter than {_MAX_SOCKET_PATH} bytes"
-                )
-            if not path.parent.is_dir():
-                raise ValueError("the directory of the Unix socket does not exist")
-        return path
 
     @model_validator(mode="after")
     def _check_cuda_ipc(self) -> Self:
