@@ -122,7 +122,7 @@ class DecoderPool:
         )
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         number = next(self._numbers)
-        self._queue.put(QueuedJob(cost_s if is_long else 0.0, number, job, body, answer))
+        await self._queue.put(QueuedJob(cost_s if is_long else 0.0, number, job, body, answer))
         return await answer
 
     def _open_here(self) -> None:
@@ -186,7 +186,7 @@ class DecoderPool:
             return True
         if not process.runs:
             logger.warning("decoder %d exited while it was idle", process.pid)
-            self._queue.put(queued)
+            await self._queue.put(queued)
             return False
         problem = "decoder-failed"
         try:
@@ -203,7 +203,7 @@ class DecoderPool:
                 problem = "damaged-media"
             elif not queued.is_retried:  # killed from outside, so the image may be harmless
                 queued.is_retried = True
-                self._queue.put(queued)
+                await self._queue.put(queued)
                 return False
         else:
             if not isinstance(answer, Hello):
