@@ -50,6 +50,7 @@ class Planner:
         self.request = request
         self.options = options
         self.engine, self.release = request.engine, request.release
+        self.block_size = options["block_size"] or BLOCK_SIZES[request.engine.name]
         self.sources = [place.source for place in request.places]
         """The media of the request, in order."""
         self.naming = file_naming(request, options)
@@ -208,12 +209,11 @@ class Planner:
 
     def _name_blocks(self, token_ids: list[int], spans: list[Span]) -> BlockList:
         """Return the keys of the whole blocks of a prompt, or of a prefix."""
-        block_size = self.options["block_size"] or BLOCK_SIZES[self.engine.name]
-        if len(token_ids) < block_size:
+        if len(token_ids) < self.block_size:
             token_ids, spans = [], []  # no block to name, but the options are checked
         prompt = Prompt(
             token_ids,
-            block_size,
+            self.block_size,
             spans=spans,
             cache_salt=read_text(self.request.members, "cache_salt"),
             extra_key=read_text(self.request.members, "extra_key"),
@@ -221,6 +221,6 @@ class Planner:
             tenant=self.options["tenant"],
         )
         keys, event_ids = self.engine.prompt_blocks(prompt, self.release)
-        whole = len(token_ids) // block_size
+        whole = len(token_ids) // self.block_size
         # SGLang also names a page that is not full, but does not cache it.
         return BlockList(keys[:whole], event_ids[:whole])

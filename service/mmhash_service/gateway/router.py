@@ -164,15 +164,6 @@ def rank_workers(
     return Decision(ranked, best, prepared[best.engine])
 
 
-class Naming(NamedTuple):
-    """The engine and the adapter that determine the names of a request's blocks."""
-
-    engine: EngineSpec
-    hashes: Literal["engine", "key"] = "engine"
-    lora: str | None = None
-    lora_path: str | None = None
-
-
 class Routing:
     """A request, prepared once per engine and ranked anew for each attempt.
 
@@ -272,22 +263,23 @@ class Routing:
         return prepared
 
     async def _plan(self, context: RequestContext, name: str, engine: EngineSpec) -> Prepared:
-        naming = Naming(engine, self._gateway.hashes)
         adapter = self._adapter(context, name, engine)
-        if adapter is None:
-            base = await self._routed.model(context.work)
-        else:
-            naming, base = naming._replace(lora=name, lora_path=adapter.path), adapter.base
+        base = await self._routed.model(context.work) if adapter is None else adapter.base
         models, signer = self._resources.models, context.signer
-        options, block_size = _plan_options(
-            naming, context.tenant_secret, is_signed=signer is not None
+        options = _plan_options(
+            engine,
+            context.tenant_secret,
+            None if adapter is None else (name, adapter.path),
+            # Tags vouch for the hashes in a request.
+            hashes=self._gateway.hashes if signer is None else "key",
+            is_signed=signer is not None,
         )
 
         def finish(planner: Planner, plan: Plan, _media: Resolved) -> Prepared:
             # An engine that names files itself gets no hash, so there is nothing to sign.
             if signer is not None and plan.items and engine.server == "python":
                 plan.annotated.set_tags(_tags(signer, plan, planner))
-            matches = self._fleet.index.match(plan.event_ids, block_size)
+            matches = self._fleet.index.match(plan.event_ids, planner.block_size)
             return Prepared(
                 plan.annotated.write(),
                 "planned",
@@ -295,8 +287,8 @@ class Routing:
                 plan=PlanSize(len(plan.token_ids), len(plan.event_ids)),
                 matched={url: match.tokens for url, match in matches.items()},
                 event_ids=plan.event_ids,
-                block_size=block_size,
-                unnamed=name_blocks(plan, block_size),
+                block_size=planner.block_size,
+                unnamed=name_blocks(plan, planner.block_size),
             )
 
         planning = Planning(
@@ -382,20 +374,20 @@ def _hash_query(engine: str, sign: bool) -> HashQuery:
 
 @lru_cache(256)  # engines, tenants and adapters are few
 def _plan_options(
-    naming: Naming, tenant: bytes | None, *, is_signed: bool
-) -> tuple[PlanOptions, int]:
-    """Return the options of plans, and the tokens of a block."""
-    if naming.engine.server == "mmhash" and not (naming.engine.by_tenant and is_signed):
+    engine: EngineSpec,
+    tenant: bytes | None,
+    adapter: tuple[str, str] | None,
+    *,
+    hashes: Literal["engine", "key"],
+    is_signed: bool,
+) -> PlanOptions:
+    """Return the options of plans for an engine, and for an adapter by its name and path."""
+    if engine.server == "mmhash" and not (engine.by_tenant and is_signed):
         tenant = None  # the plugin does not know the request's tenant
-    options = complete(
-        # Tags vouch for the hashes in a request.
-        hashes="key" if is_signed else naming.hashes,
-        tenant=tenant,
-        lora=naming.lora,
-        lora_path=naming.lora_path,
-        **naming.engine.plan_options(),
+    lora, lora_path = adapter or (None, None)
+    return complete(
+        hashes=hashes, tenant=tenant, lora=lora, lora_path=lora_path, **engine.plan_options()
     )
-    return options, naming.engine.tokens_per_block
 
 
 def _tags(signer: Signer, plan: Plan, planner: Planner) -> list[str]:
