@@ -152,28 +152,39 @@ def _chain(
     version: str,
     tenant: bytes | None = None,
 ) -> list[bytes]:
-    pages = _pages(tokens, page_size, version)
+    if page_size is not None:
+        page_size = check_int("page_size", page_size, 1, _MAX_PAGE)
+    ids, width = _ids(tokens)
+    if len(ids) and ids.max() > _MAX_NARROW:
+        has_wide = RELEASES.recipe(version).wide_pages
+        require(has_wide, "tokens above 32 bits", "0.5.23", version)
     digest = _digest(seed, "prior") if seed else b""
-    is_kept = page_size is not None and page_size <= _RUN_TOKENS
-    name = _kept_keys if is_kept else _run_keys
-    run = max(1, _RUN_TOKENS // (page_size or _RUN_TOKENS))
+    if page_size is None:
+        return list(_run_keys(tenant, digest, ids.astype("<u8").tobytes(), max(1, len(ids))))
+    step = page_size * width
+    name = _kept_keys if page_size <= _RUN_TOKENS else _run_keys
+    run = 8 * step * max(1, _RUN_TOKENS // page_size)
+    data = ids.astype("<u8").tobytes()
     keys: list[bytes] = []
-    for start in range(0, len(pages), run):
-        keys += name(tenant, digest, tuple(pages[start : start + run]))
+    for start in range(0, len(data), run):
+        keys += name(tenant, digest, data[start : start + run], step)
         digest = keys[-1]
     return keys
 
 
 # Prompts are named in runs of this many tokens. The keys of the last runs are kept, because most
-# prompts continue another: 250 000 tokens, which take 30 MB in pages of one token.
+# prompts continue another: 250 000 tokens, which take 20 MB in pages of one token.
 _RUN_TOKENS = 256
 _RUNS_KEPT = 1024
 
 
-def _run_keys(_tenant: bytes | None, digest: bytes, pages: tuple[bytes, ...]) -> Sequence[bytes]:
-    """Return the keys of consecutive pages. `digest` is the key of the page before them."""
+def _run_keys(_tenant: bytes | None, digest: bytes, data: bytes, step: int) -> Sequence[bytes]:
+    """Return the keys of consecutive pages, each of `step` ids of 64 bits in the data.
+
+    `digest` is the key of the page before them.
+    """
     keys = []
-    for page in pages:
+    for page in _pages(np.frombuffer(data, "<u8"), step):
         digest = hashlib.sha256(digest + page).digest()
         keys.append(digest)
     return keys
@@ -182,24 +193,14 @@ def _run_keys(_tenant: bytes | None, digest: bytes, pages: tuple[bytes, ...]) ->
 _kept_keys = lru_cache(_RUNS_KEPT)(_run_keys)
 
 
-def _pages(tokens: Tokens, page_size: int | None, version: str) -> list[bytes]:
+def _pages(ids: np.ndarray[Any, Any], step: int) -> list[bytes]:
     """Return the bytes of each page: 32 bits per id, or a mark and 64 bits if any id needs it."""
-    if page_size is not None:
-        page_size = check_int("page_size", page_size, 1, _MAX_PAGE)
-    ids, width = _ids(tokens)
-    step = max(1, len(ids)) if page_size is None else page_size * width
     narrow = ids.astype("<u4").tobytes()
-    pages = [narrow[start : start + 4 * step] for start in range(0, len(narrow), 4 * step)]
-    if page_size is None and not pages:
-        pages = [b""]
-    wide = np.flatnonzero(ids > _MAX_NARROW)
-    if len(wide):
-        has_wide = RELEASES.recipe(version).wide_pages
-        require(has_wide, "tokens above 32 bits", "0.5.23", version)
-        data = ids.astype("<u8").tobytes()
-        for page in np.unique(wide // step).tolist():
-            # The mark makes the number of bytes odd, so no narrow page looks the same.
-            pages[page] = b"\xff" + data[8 * page * step : 8 * (page + 1) * step]
+    pages = [narrow[start : start + 4 * step] for start in range(0, len(narrow), 4 * step)] or [b""]
+    data = ids.tobytes()
+    for page in np.unique(np.flatnonzero(ids > _MAX_NARROW) // step).tolist():
+        # The mark makes the number of bytes odd, so no narrow page looks the same.
+        pages[page] = b"\xff" + data[8 * page * step : 8 * (page + 1) * step]
     return pages
 
 
