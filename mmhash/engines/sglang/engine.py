@@ -7,6 +7,7 @@ SGLang 0.5.23 (entrypoints/openai/protocol.py, managers/io_struct.py, tokenizer_
 from collections.abc import Iterator
 
 from mmhash.digest import Digest
+from mmhash.engines.checks import packed
 from mmhash.engines.engine import (
     AnnotateFormats,
     BlockList,
@@ -72,8 +73,10 @@ def _prompt_fields(version: str) -> frozenset[str]:
 
 
 def _blocks(prompt: Prompt, version: str) -> BlockList:
+    ids = _pad(prompt.token_ids, prompt.spans, version) if prompt.spans else prompt.token_ids
     keys, event_ids = named_pages(
-        _pad(prompt.token_ids, prompt.spans, version),
+        # The ids of a Prompt are ints. Checking the type of each takes longer than their pages.
+        packed("token_ids", ids),
         prompt.block_size,
         extra_key=prompt.extra_key,
         cache_salt=prompt.cache_salt,
