@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from mmhash.engines.sglang.releases import reads_every_form
@@ -69,7 +70,7 @@ def prompt_ids(family: Family, request: EngineRequest, options: PlanOptions) -> 
             )
         return [expect_ids("input_ids", ids)]
     pieces = _chat_texts(family.files, request, options)
-    return [[one for piece in pieces for one in encode(piece)]]
+    return [list(chain.from_iterable(map(encode, pieces)))]
 
 
 def _refuse_adapter(body: Mapping[str, Any]) -> None:
