@@ -4,7 +4,6 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -56,8 +55,6 @@ def response_to(error: Exception) -> Response:
             return problem_response(error.name, parts=error.parts, reason=error.reason)
         case ClientDisconnect():
             return Response(status_code=499)  # the same as in the access log
-        case RequestValidationError():
-            return problem_response("invalid-query")
         case HTTPException() if error.status_code in _BY_STATUS:
             return problem_response(_BY_STATUS[error.status_code], error.headers)
         case _:  # the server logs the error
@@ -70,7 +67,7 @@ def add_problem_handlers(app: FastAPI) -> None:
     async def handle(_request: Request, error: Exception) -> Response:
         return response_to(error)
 
-    for kind in (Problem, ClientDisconnect, RequestValidationError, HTTPException, Exception):
+    for kind in (Problem, ClientDisconnect, HTTPException, Exception):
         app.add_exception_handler(kind, handle)
 
 
