@@ -164,7 +164,6 @@ class Cycle:
             self._begin_response(message["status"], message.get("headers", ()))
 
     def _begin_response(self, status: int, headers: Iterable[Header]) -> None:
-        self.response_started = True
         self._waits_for_100 = False
         lines = [b"%b: %b" % header for header in self._server.default_headers]
         for name, value in headers:
@@ -184,6 +183,7 @@ class Cycle:
         if self._is_chunked:
             lines.append(b"transfer-encoding: chunked")
         self._head = [STATUS_LINE[status] + b"\r\n".join([*lines, b"", b""])]
+        self.response_started = True
 
     def _send_body(self, piece: bytes, *, is_last: bool) -> None:
         parts, self._head = self._head, []
