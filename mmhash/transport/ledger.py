@@ -97,20 +97,11 @@ class Ledger:
         with self._lock:
             self._end(self._active[grant.slot])
 
-    def collect(self) -> None:
-        """End the leases that all consumers have acknowledged or that have timed out."""
+    def leases(self) -> int:
+        """Return the number of leases that have not ended."""
         with self._lock:
             self._collect()
-
-    @property
-    def leased(self) -> int:
-        """The leased bytes of the pool, with padding."""
-        return sum(lease.size for lease in list(self._active.values()))
-
-    @property
-    def leases(self) -> int:
-        """The number of leases."""
-        return len(self._active)
+            return len(self._active)
 
     def close(self) -> None:
         """End all leases."""
@@ -140,6 +131,7 @@ class Ledger:
         self._words[offset // 4] = lease.generation
 
     def _collect(self) -> None:
+        """End the leases that all consumers have acknowledged or that have timed out."""
         oldest = self._clock() - self._timeout_s
         for lease in list(self._active.values()):
             first = self.layout.slot_offset(lease.slot) // 4

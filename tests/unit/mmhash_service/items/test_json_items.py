@@ -65,7 +65,7 @@ def test_a_lease_ends_with_the_response(local: httpx.Client) -> None:
         handle = pool.lease(ARRAY).handle()
         (item,) = items_of(post(local, shm=handle))
         assert item["key"] == mmhash.key(ARRAY).hex()
-        pool._ledger.collect()
+        assert pool._ledger.leases() == 0
         assert problem_of(post(local, shm=handle)) == (422, "invalid-handle")
     finally:
         pool.close()
