@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from mmhash.engines.vllm.media import SCOPES
 from mmhash.errors import InputValueError, LimitError
 from mmhash.prompts.families.family import Family
+from mmhash.prompts.families.processed import Processed
 from mmhash.prompts.items import Expansion, MediaSize, PlacedItem
 from mmhash.prompts.limits import MAX_TOKENS
 from mmhash.prompts.processor.messages import Question
@@ -23,6 +24,8 @@ class _Match(NamedTuple):
 
 def questions(family: Family, items: Sequence[Item], options: Mapping[str, Any]) -> list[Question]:
     """Return the questions for the model's processor that must be answered before the expansion."""
+    if not isinstance(family, Processed):  # built-in families ask nothing
+        return []
     asked = (
         family.question(modality, size, _options_of(modality, options))
         for modality, size in dict.fromkeys(_checked(family, items))

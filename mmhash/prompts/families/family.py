@@ -11,7 +11,6 @@ from typing import Any, ClassVar, NamedTuple
 
 from mmhash.prompts.files import ModelFiles
 from mmhash.prompts.items import Expansion, MediaSize, PlacedItem
-from mmhash.prompts.processor.messages import Question
 from mmhash.requests import Modality
 
 
@@ -49,13 +48,6 @@ class Family(ABC):
     @abstractmethod
     def expand(self, modality: Modality, size: MediaSize, options: Mapping[str, Any]) -> Expansion:
         """Return an item's tokens. `options` are the request's `mm_processor_kwargs`."""
-
-    def question(
-        self, modality: Modality, size: MediaSize, options: Mapping[str, Any]
-    ) -> Question | None:
-        """Return the question for the model's processor that `expand` needs answered, or None."""
-        del modality, size, options
-        return None
 
     def takes_hashes(self) -> bool:
         """Return True if the engine accepts a caller's hashes for items of native requests."""
