@@ -4,14 +4,16 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Thread
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 import uvicorn
 from fastapi import FastAPI
 
+from mmhash_service.server.protocol import BoundedProtocol
 from tests.support.service import read_all
 
 
@@ -58,7 +60,8 @@ def running(app: FastAPI, uds: Path | None = None) -> Iterator[Server]:
     with socket.socket(socket.AF_INET if uds is None else socket.AF_UNIX) as listener:
         listener.bind(("127.0.0.1", 0) if uds is None else str(uds))
         address = listener.getsockname() if uds is None else ("localhost", 80)
-        config = uvicorn.Config(app, loop="uvloop", http="httptools", ws="none", log_config=None)
+        protocol: Any = partial(BoundedProtocol, stall_timeout_s=60)
+        config = uvicorn.Config(app, loop="uvloop", http=protocol, ws="none", log_config=None)
         server = uvicorn.Server(config)
         thread = Thread(target=server.run, args=([listener],))
         thread.start()
