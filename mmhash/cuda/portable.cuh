@@ -154,4 +154,16 @@ MM_CODE void realign(u32* to, const u32* from, u32 offset) {
     }
 }
 
+// Return the 16 bytes that start `offset` (0 to 15) bytes into two adjacent granules.
+MM_CODE Granule join(const Granule& low, const Granule& high, u32 offset) {
+    u32 from[8];
+    MM_UNROLL for (int i = 0; i < 4; i++) {
+        from[i] = low.w[i];
+        from[i + 4] = high.w[i];
+    }
+    Granule g;
+    realign<4>(g.w, from, offset);
+    return g;
+}
+
 }  // namespace mm

@@ -19,13 +19,7 @@ __device__ __forceinline__ Granule read_padded(const u8* at, u32 left) {
     if (offset) {
         Granule next = {};
         if (offset + left > 16) next = load_granule<Memory::CACHED>(at - offset + 16);
-        u32 from[8];
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            from[i] = found.w[i];
-            from[i + 4] = next.w[i];
-        }
-        realign<4>(found.w, from, offset);
+        found = join(found, next, offset);
     }
     if (left < 16) found.w[left / 4] &= (1u << left % 4 * 8) - 1;
     return found;

@@ -36,15 +36,7 @@ struct Stored {
         const u32 offset = misalignment(in);
         const Granule low = load_granule<Memory::FRESH>(in + at - offset);
         const Granule high = load_granule<Memory::FRESH>(in + at - offset + 16);
-        u32 from[8];
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            from[i] = low.w[i];
-            from[i + 4] = high.w[i];
-        }
-        Granule g;
-        realign<4>(g.w, from, offset);
-        return g;
+        return join(low, high, offset);
     }
 
     __device__ __forceinline__ Granule take(u32, const Raw& raw) const { return raw; }
