@@ -4,13 +4,11 @@ import os
 import signal
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
 from tests.live import models
-from tests.support.decoders import wait_for_ready
 from tests.support.service import (
     COMMAND,
     TIMEOUT_S,
@@ -59,25 +57,6 @@ def change_template(folder: Path) -> None:
     replacement = folder / "new"
     replacement.write_text(text)
     replacement.rename(path)
-
-
-@pytest.mark.parametrize("processes", [pytest.param("1", marks=pytest.mark.slow), "2"])
-def test_sighup_reads_the_models_again_and_drops_no_request(folder: Path, processes: str) -> None:
-    settings: dict[str, Any] = {"models": {"tiny": str(folder)}}
-    with serving("--processes", processes, settings=settings) as service:
-        with service.new_client() as client:
-            before = plan(client)
-        running = service.begin_request()
-        change_template(folder)
-        service.process.send_signal(signal.SIGHUP)
-        service.log.wait_for("reloaded the model tiny", int(processes))
-        with service.new_client() as client:
-            assert len(plan(client)) < len(before)
-            wait_for_ready(client)
-        with running:
-            running.sendall(b"def")
-            assert running.recv(65536).startswith(b"HTTP/1.1 200 ")
-        assert "draining" not in service.log.text
 
 
 def replace_process(service: Service) -> int:
