@@ -170,14 +170,17 @@ class DecoderPool:
         loop, timeout_s = asyncio.get_running_loop(), self._settings.timeout_s
         start = loop.time()
         async with asyncio.timeout_at(start + 2 * timeout_s) as limit:
+            is_over = False
 
             def give_up(_: asyncio.Future[Answer]) -> None:
-                limit.reschedule(max(loop.time(), start + timeout_s))
+                if not is_over:  # the loop may call it after the job's end
+                    limit.reschedule(max(loop.time(), start + timeout_s))
 
             answer.add_done_callback(give_up)
             try:
                 yield
             finally:
+                is_over = True
                 answer.remove_done_callback(give_up)
 
     async def _serve(self, process: DecoderProcess, queued: QueuedJob) -> bool:
