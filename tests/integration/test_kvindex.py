@@ -1,6 +1,6 @@
 """The index reads real sockets, and survives restarts, gaps, silence and garbage."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -38,6 +38,19 @@ def started(publisher: Any, **options: Any) -> Index:
     return Index([of(publisher)], **{"silence_s": 60, "replay_s": 30, **options})
 
 
+def publish_until(publisher: PublisherProcess, condition: Callable[[], object]) -> None:
+    """Publish empty batches until a condition holds.
+
+    A batch between the replay and the subscription is lost until the next one shows the gap.
+    """
+
+    def publish_and_look() -> object:
+        publisher.publish()
+        return condition()
+
+    wait_until(publish_and_look, pause_s=0.1)
+
+
 @pytest.fixture
 def publisher() -> Iterator[Publisher]:
     with Publisher() as one:
@@ -50,14 +63,14 @@ def test_a_killed_worker_is_dropped_and_its_successor_starts_empty() -> None:
         index = stack.enter_context(started(first))
         first.publish(*[stored(number) for number in range(10)])
         first.publish(stored(10))
-        wait_until(lambda: stats(index).blocks == 11)
+        publish_until(first, lambda: stats(index).blocks == 11)
         first.kill()
         wait_until(lambda: stats(index).blocks == 0)
         assert not stats(index).is_connected
         second = stack.enter_context(PublisherProcess(port(first.events), port(first.replay)))
-        for number in range(5):  # more batches than the first publisher had
+        for number in range(5):
             second.publish(stored(number))
-        wait_until(lambda: stats(index).blocks == 5)
+        publish_until(second, lambda: stats(index).blocks == 5)
         assert tokens(index, *range(10)) == 80
         assert stats(index).disconnects == 1
 
@@ -67,7 +80,7 @@ def test_a_stopped_worker_is_dropped_until_it_goes_on() -> None:
         process = stack.enter_context(PublisherProcess())
         index = stack.enter_context(started(process, silence_s=2))
         process.publish(stored(1))
-        wait_until(lambda: tokens(index, 1))
+        publish_until(process, lambda: tokens(index, 1))
         process.stop()
         wait_until(lambda: not tokens(index, 1))
         process.resume()

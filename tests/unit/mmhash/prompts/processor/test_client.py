@@ -117,7 +117,11 @@ def test_a_model_type_that_is_not_checked_has_no_plan(tmp_path: Path) -> None:
 
 def test_an_answer_is_the_expansion_of_the_item(paddle: Model) -> None:
     processor = paddle.files.model_processor
-    expansion = processor.learn(question(640, 360), processor.ask(question(640, 360)))
+    try:
+        answer = processor.ask(question(640, 360))
+    except ProcessorError:  # on a busy machine the first answer may take too long
+        answer = processor.ask(question(640, 360))
+    expansion = processor.learn(question(640, 360), answer)
     token = paddle.files.encoder.token_id(IMAGE_TOKEN)
     assert (expansion.token_ids, expansion.grid) == ([token] * (26 * 46 // 4), (1, 26, 46))
     assert expansion.embeds == [(0, 26 * 46 // 4)]
