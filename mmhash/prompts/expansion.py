@@ -33,6 +33,12 @@ def questions(family: Family, items: Sequence[Item], options: Mapping[str, Any])
     return list(dict.fromkeys(one for one in asked if one is not None))
 
 
+def count_tokens(family: Family, items: Sequence[Item], options: Mapping[str, Any]) -> int:
+    """Return how many tokens items take together."""
+    expansions = _expand_items(family, _checked(family, items), options)
+    return sum(len(one.token_ids) for one in expansions)
+
+
 def expand(
     family: Family, token_ids: list[int], items: Sequence[Item], options: Mapping[str, Any]
 ) -> tuple[list[int], list[PlacedItem]]:

@@ -10,7 +10,7 @@ from mmhash.framing import frame
 from mmhash.hashing import digest, key
 from mmhash.io.images import read_image_file
 from mmhash.prompts import sglang_prompts, vllm_prompts
-from mmhash.prompts.expansion import expand, questions
+from mmhash.prompts.expansion import count_tokens, expand, questions
 from mmhash.prompts.families.family import Family
 from mmhash.prompts.headers import ImageHeader, engine_size, read_size
 from mmhash.prompts.headers.wav import read_samples
@@ -28,7 +28,7 @@ from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.plan import Plan, PlannedItem, join_plans
 from mmhash.prompts.processor.messages import Question
 from mmhash.prompts.section import Section
-from mmhash.requests import EngineRequest, MediaSource
+from mmhash.requests import EngineRequest, MediaSource, Modality
 from mmhash.requests.members import read_object, read_text
 
 # The engines' defaults. On a CPU, vLLM's default is 128.
@@ -89,8 +89,14 @@ class Planner:
 
     def questions(self, media: Mapping[MediaSource, Media]) -> list[Question]:
         """Return the questions for the model's processor that must be answered first."""
-        sizes = [(source.modality, media[source].size) for source in self.sources]
-        return questions(self.family, sizes, self.processor_options)
+        return questions(self.family, self._sizes(media), self.processor_options)
+
+    def count_media_tokens(self, media: Mapping[MediaSource, Media]) -> int:
+        """Return how many tokens of the prompt are the media's."""
+        return count_tokens(self.family, self._sizes(media), self.processor_options)
+
+    def _sizes(self, media: Mapping[MediaSource, Media]) -> list[tuple[Modality, MediaSize]]:
+        return [(source.modality, media[source].size) for source in self.sources]
 
     def plan(self, media: Mapping[MediaSource, Media] | None = None) -> Plan:
         """Return the plan. If the caller passes no media, read the media from the request."""

@@ -110,9 +110,9 @@ def _score_by_prefix(
 ) -> None:
     """Set the scores of the policy longest-prefix."""
     healthy = [one for one in candidates if one.is_healthy] or candidates
-    delayed = 1 + sum([one.waiting for one in healthy]) / max(1, len(healthy))
+    delayed = 1 + sum(one.waiting for one in healthy) / max(1, len(healthy))
     for one in candidates:
-        new_tokens = max(0, prompt_tokens - one.matched_tokens - one.expected_tokens)
+        new_tokens = max(0, prompt_tokens - one.reused_tokens)
         evicted = new_tokens / max(1, prompt_tokens) * conversation_reuse * one.crowding
         one.score = -(one.load + delayed * new_tokens + evicted)
 

@@ -17,6 +17,9 @@ INLINE_US = 1000
 LONG_PROMPT = 64 << 10
 """Above this many bytes a prompt is long."""
 
+# One item counts as a text of this many bytes.
+_ITEM_SIZE = 16 << 10
+
 
 class ThreadPool:
     """Threads with a time limit for each job. The limit includes the wait in the queue."""
@@ -68,9 +71,9 @@ class PromptPool:
         # These threads only wait for the helper process, which has one thread.
         self.processors = ThreadPool(timeout_s, threads=2)
 
-    def for_size(self, nbytes: int) -> ThreadPool:
-        """Return the threads for a prompt that is as long as a text of this many bytes."""
-        return self.long if nbytes > LONG_PROMPT else self.short
+    def for_size(self, nbytes: int, media: int = 0) -> ThreadPool:
+        """Return the threads for a prompt with this many bytes of text and this many media."""
+        return self.long if nbytes + media * _ITEM_SIZE > LONG_PROMPT else self.short
 
     def stop(self) -> None:
         """Start no more jobs, and cancel the queued ones."""

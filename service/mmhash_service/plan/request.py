@@ -25,7 +25,7 @@ from mmhash.requests import (
 from mmhash_service.bodies.reading import refuse_many_values
 from mmhash_service.items.context import RequestContext
 from mmhash_service.items.hashed import RequestedEngine, describe, require
-from mmhash_service.limits.threads import ThreadPool, run_few
+from mmhash_service.limits.threads import run_few
 from mmhash_service.plan.annotate import unreadable
 from mmhash_service.plan.media import (
     Found,
@@ -46,10 +46,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _UNREAD = "a video has a plan only if it is sent as data:video/jpeg;base64,<frame>,<frame>"
-
-# A video or a clip counts as a text of this many bytes, and an image as one of up to so many.
-_MEDIUM_SIZE = 16 << 10
-_SMALL_IMAGE_SIZE = 1 << 10
 
 # Planning a shorter text takes less time than handing it to a thread. An unknown expression in a
 # tokenizer can take minutes, so its model's requests always go to a thread.
@@ -145,7 +141,8 @@ class Planning(Generic[T]):
         self._media |= await read_rest(context, found, self._needs)
         measured = self._measure()
         await self._ask_processor(measured)
-        return await self._threads(measured).run(self._plan, measured)
+        threads = context.prompts.for_size(self._document.text_size, len(self._planner.sources))
+        return await threads.run(self._plan, measured)
 
     def _open(self) -> None:
         """Read the request for its engine."""
@@ -186,16 +183,20 @@ class Planning(Generic[T]):
         self._media |= resolved_only(found)
         if all(one in self._media for one in sources):
             measured = self._measure()
-            is_short = self._threads(measured) is context.prompts.short
-            if is_short and not self._questions(measured):
+            if not self._questions(measured) and self._is_short(measured):
                 return found, self._plan(measured)
         return found, None
 
-    def _threads(self, measured: Mapping[MediaSource, Media]) -> ThreadPool:
-        """Return the threads for the request's prompt."""
-        sources = [measured[source] for source in self._planner.sources]
-        media = sum(_prompt_size(one.size) for one in sources)
-        return self._context.prompts.for_size(self._document.text_size + media)
+    def _is_short(self, measured: Mapping[MediaSource, Media]) -> bool:
+        """Return True if the prompt is short. Many media count by their tokens."""
+        prompts, nbytes = self._context.prompts, self._document.text_size
+        if prompts.for_size(nbytes, len(self._planner.sources)) is prompts.short:
+            return True
+        try:
+            tokens = self._planner.count_media_tokens(measured)
+        except MMHashError as error:
+            raise _unplanned(error) from error
+        return prompts.for_size(nbytes + tokens) is prompts.short
 
     def _measure(self) -> dict[MediaSource, Media]:
         """Return the media of the request, with the sizes that the engine sees."""
@@ -255,14 +256,6 @@ def _measured(planner: Planner, resolved: ResolvedMedia) -> Media:
     except InputError as error:
         raise Problem("unplannable-item", reason=str(error)) from error
     return Media(size, item.key, item.orientation, digest, resolved.engine_name)
-
-
-def _prompt_size(size: MediaSize) -> int:
-    """Return the size of the text that takes about as long to plan as a medium."""
-    if size.frames or size.samples:
-        return _MEDIUM_SIZE
-    # Models spend a token on at least 196 pixels, and enlarge small images.
-    return min(_MEDIUM_SIZE, _SMALL_IMAGE_SIZE + size.width * size.height // 64)
 
 
 def _unplanned(error: Exception) -> Problem:
