@@ -15,6 +15,7 @@ The module does no I/O and reads no clock.
 """
 
 from array import array
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -33,7 +34,7 @@ class ExpectedBlocks:
     def __init__(self, max_blocks: int = MAX_BLOCKS) -> None:
         """Start empty. All requests together may add `max_blocks` blocks."""
         self._max_blocks = max_blocks
-        self._requests: dict[int, int] = {}
+        self._requests: Counter[int] = Counter()
         self._total = 0
 
     def __len__(self) -> int:
@@ -43,9 +44,7 @@ class ExpectedBlocks:
     def add(self, ids: Sequence[int]) -> Sequence[int]:
         """Add the first blocks of a request, as many as fit, and return them for `remove`."""
         ids = ids[: self._max_blocks - self._total]
-        requests = self._requests
-        for one in ids:
-            requests[one] = requests.get(one, 0) + 1
+        self._requests.update(ids)
         self._total += len(ids)
         return ids
 
@@ -116,7 +115,7 @@ class SentBlocks:
 
     def __init__(self) -> None:
         self._tokens: LruCache[bytes, int] = LruCache(0, lambda _name, tokens: tokens)
-        self._requests: dict[bytes, int] = {}  # by name, while they run
+        self._requests: Counter[bytes] = Counter()  # by name, while they run
 
     def __len__(self) -> int:
         """Return the number of computed blocks."""
@@ -124,8 +123,7 @@ class SentBlocks:
 
     def begin(self, blocks: UnnamedBlocks) -> None:
         """Count the blocks of a request until its end, or for longer if `add` gets them too."""
-        for name in blocks.names:
-            self._requests[name] = self._requests.get(name, 0) + 1
+        self._requests.update(blocks.names)
 
     def end(self, blocks: UnnamedBlocks) -> None:
         """End a request."""
