@@ -176,7 +176,6 @@ class BoundedProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes | memoryview) -> None:
         """Parse data, and refuse a head or trailer that is too long."""
-        self._idle_since = None
         self._overhead += len(data)
         try:
             while data:
@@ -220,6 +219,7 @@ class BoundedProtocol(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """Begin the head of a request."""
+        self._idle_since = None
         self._messages += 1
         self._in_head = True
         self._url = b""
@@ -329,6 +329,7 @@ class BoundedProtocol(asyncio.Protocol):
         self._in_body = False
         if self._cycle is not None and not self._parser.should_upgrade():
             self._cycle.end_body()
+            self._note_idle()
         if self._sink is not None:
             self._sink.complete()
         if self._receiver is not None:
@@ -383,6 +384,14 @@ class BoundedProtocol(asyncio.Protocol):
         self._flow.resume_reading()
         if self._waiting:
             self._start(*self._waiting.popleft())
+        else:
+            self._note_idle()
+
+    def _note_idle(self) -> None:
+        """Start the idle time if the last request and its response are complete."""
+        if self._in_head or self._in_body or self._cycle is None:
+            return
+        if not self._cycle.response_complete:
             return
         self._idle_since = self._loop.time()
         if self._idle_timer is None:
