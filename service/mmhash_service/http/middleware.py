@@ -108,8 +108,6 @@ class MetricsPortMiddleware:
 # Health checks need no key.
 PROBES = frozenset({"/live", "/ready", "/health"})
 
-_SCHEME = "Bearer "
-
 
 class ApiKeyMiddleware:
     """Refuses requests without a valid key, except for probes and pages."""
@@ -132,8 +130,8 @@ class ApiKeyMiddleware:
 
 def is_authorized(headers: list[tuple[bytes, bytes]], digests: tuple[str, ...]) -> bool:
     """Return True if a request has a valid key."""
-    text = Headers(raw=headers).get("authorization", "")
-    return text.startswith(_SCHEME) and _is_valid(text.removeprefix(_SCHEME), digests)
+    scheme, _, key = Headers(raw=headers).get("authorization", "").partition(" ")
+    return scheme.lower() == "bearer" and _is_valid(key, digests)
 
 
 def _is_valid(key: str, digests: tuple[str, ...]) -> bool:

@@ -212,6 +212,14 @@ def test_each_key_opens_every_call(guarded: Any, key: str) -> None:
     assert guarded.client.post("/hash", content=b"abc", headers=headers).status_code == 200
 
 
+def test_the_scheme_of_a_key_has_no_case(guarded: Any) -> None:
+    """RFC 9110, 11.1; engines accept any case too."""
+    key = KEYS[0]
+    for scheme in ("bearer", "BEARER"):
+        answer = guarded.client.get("/version", headers={"authorization": f"{scheme} {key}"})
+        assert answer.status_code == 200
+
+
 @pytest.mark.parametrize(
     "headers",
     [
