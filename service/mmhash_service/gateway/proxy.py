@@ -25,7 +25,13 @@ from mmhash_service.gateway.connection import (
     request_head,
 )
 from mmhash_service.gateway.exchange import Exchange
-from mmhash_service.gateway.request import RoutedRequest, body_limit, has_prompt, read_request
+from mmhash_service.gateway.request import (
+    COPIES,
+    RoutedRequest,
+    body_limit,
+    has_prompt,
+    read_request,
+)
 from mmhash_service.gateway.resources import GatewayResources
 from mmhash_service.gateway.router import Routing
 from mmhash_service.items.context import resolve_tenant
@@ -44,9 +50,6 @@ KNOWN_PATHS = frozenset(PATHS) | {
     "/v1/rerank",
     "/v1/score",
 }
-
-# A body is held three times: as received, without callers' hashes, and with the gateway's.
-_COPIES = 3
 
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "TRACE"})
 
@@ -107,7 +110,7 @@ class Proxy:
         pieces: list[bytes] = []
 
         def take(piece: bytes | memoryview) -> None:
-            held.hold(_COPIES * len(piece))
+            held.hold(COPIES * len(piece))
             pieces.append(bytes(piece))
 
         settings = self._settings

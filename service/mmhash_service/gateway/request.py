@@ -13,6 +13,7 @@ from mmhash.requests import COUNTING_PATHS, PATHS, Document, MediaSource, ShortT
 from mmhash.requests.raw_json import PARSE_ERRORS
 from mmhash_service.guard.caller_hashes import check_form, strip_unverified_hashes
 from mmhash_service.items.context import RequestContext
+from mmhash_service.limits.capacity import STREAM_BYTES
 from mmhash_service.limits.text import header_of
 from mmhash_service.limits.threads import ThreadPool
 from mmhash_service.plan.media import Needs, Resolved, resolve
@@ -32,6 +33,10 @@ _INLINE_MAX = 1 << 20
 _SHORT_MAX = 32 << 10
 _LIGHT_MAX = 192 << 10
 _LIGHT_SIGNS = 4096
+
+
+COPIES = 3
+"""A body is held three times: as received, without callers' hashes, and with the gateway's."""
 
 
 class _ModelName(msgspec.Struct):
@@ -95,11 +100,16 @@ class RoutedRequest:
 
 
 def body_limit(request: Request, settings: Settings) -> int:
-    """Return the size limit of a body. Engines read a body without a content type as JSON too."""
+    """Return the size limit of a body. Engines read a body without a content type as JSON too.
+
+    Refuse a body for which there will never be room. With `busy`, its client would try again.
+    """
     content_type = header_of(request.scope["headers"], b"content-type") or ""
     is_json = not content_type or "json" in content_type.lower()
     is_json |= request.scope["path"] in PATHS
-    return settings.max_json_bytes if is_json else settings.max_body_bytes
+    if is_json:
+        return settings.max_json_bytes
+    return min(settings.max_body_bytes, (settings.max_held_bytes - STREAM_BYTES) // COPIES)
 
 
 def has_prompt(request: Request) -> bool:

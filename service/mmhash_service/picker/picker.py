@@ -19,7 +19,7 @@ from mmhash.engines.caller_fields import PEER_HEADERS
 from mmhash.tags import TENANT_TAG_HEADER
 from mmhash_service.bodies.reading import StallTimer, refuse_compressed, too_large
 from mmhash_service.gateway.exchange import Exchange
-from mmhash_service.gateway.request import body_limit, has_prompt, read_request
+from mmhash_service.gateway.request import COPIES, body_limit, has_prompt, read_request
 from mmhash_service.gateway.resources import GatewayResources
 from mmhash_service.gateway.router import Decision, Routing
 from mmhash_service.gateway.settings import GatewaySettings
@@ -36,9 +36,6 @@ from mmhash_service.telemetry.tracing import id_of, request_id
 
 # Name at most this many workers in an answer: the best one, and others for Envoy's retries.
 _MAX_ENDPOINTS = 4
-
-# A body is held three times: as received, without callers' hashes, and with the picker's.
-_COPIES = 3
 
 # Clients may neither name peers nor vouch for a tenant.
 _NOT_SENT = frozenset({TENANT_TAG_HEADER, *(name.encode() for name in PEER_HEADERS)})
@@ -195,7 +192,7 @@ class Picker:
                 length += len(piece)
                 if length > limit:
                     raise too_large(limit)
-                held.hold(_COPIES * len(piece))
+                held.hold(COPIES * len(piece))
                 timer.count(len(piece))
                 pieces.append(piece)
                 if message.request_body.end_of_stream or mode == ext_proc.BUFFERED:

@@ -58,8 +58,8 @@ PROBLEMS = {
     "body-too-large": ProblemSpec(
         413,
         "The body or the content of a URL is longer than the setting max_body_bytes, or JSON has "
-        "more than 150000 values. The service takes JSON of at most a 16th of max_held_bytes, and "
-        "the guard at most 1000 tags.",
+        "more than 150000 values. The service takes JSON of at most a 16th of max_held_bytes, the "
+        "gateway other bodies of at most a third, and the guard at most 1000 tags.",
     ),
     "too-many-items": ProblemSpec(
         413,

@@ -186,6 +186,12 @@ def test_a_long_body_that_is_not_json_passes(client: httpx.Client) -> None:
     assert client.put("/v1/files", content=LONG, headers=headers).status_code == 200
 
 
+def test_a_body_for_which_there_is_never_room_is_not_to_be_sent_again(client: httpx.Client) -> None:
+    headers = {"content-type": "application/octet-stream"}
+    answer = client.put("/v1/files", content=bytes(90 << 20), headers=headers)
+    assert (answer.status_code, answer.json()["title"]) == (413, "Body too large")
+
+
 @pytest.mark.parametrize("length", [10, 1_000_000])
 def test_a_client_that_ends_only_its_own_side_gets_the_response(
     gateway: Service, length: int
