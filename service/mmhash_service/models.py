@@ -56,16 +56,18 @@ class Models:
 
     def reload(self, sources: Mapping[str, ModelSource]) -> None:
         """Load all models again. If one fails to load, keep the old one. Run this in a thread."""
-        for name in self._models.keys() - sources.keys():
-            del self._models[name]
-            logger.info("removed the model %s", name)
         for name, source in sources.items():
             try:
                 self._models[name] = _load(name, source)
             except ModelError as error:
-                logger.error("%s: the old model stays in use", error)  # noqa: TRY400
+                is_old = name in self._models
+                result = "the old model stays in use" if is_old else "its requests have no plan"
+                logger.error("%s: %s", error, result)  # noqa: TRY400
             else:
                 logger.info("reloaded the model %s", name)
+        for name in self._models.keys() - sources.keys():
+            del self._models[name]
+            logger.info("removed the model %s", name)
 
 
 def _declare(name: str) -> None:
