@@ -82,6 +82,18 @@ def test_a_new_process_has_the_models_of_the_others(folder: Path) -> None:
         assert len(plan_by(service, replace_process(service))) < len(before)
 
 
+def test_a_new_process_runs_without_a_model_that_can_no_longer_be_loaded(folder: Path) -> None:
+    """It would exit at every start, while the other processes still have the old model."""
+    other = folder.parent / "other"
+    models.write("qwen2_vl", other)
+    sources = {"tiny": str(folder), "other": str(other)}
+    with serving("--processes", "2", settings={"models": sources}) as service:
+        (other / "config.json").write_text("{}")
+        service.process.send_signal(signal.SIGHUP)
+        service.log.wait_for("models: other cannot be planned", 2)
+        assert plan_by(service, replace_process(service))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_a_bad_directory_fails_the_start(folder: Path, processes: str) -> None:

@@ -134,6 +134,10 @@ def _run_process(
     metrics.share()
     if models is not None:
         models.count_as_loaded()
+    else:
+        # A reload may have broken a model. The others must not be lost with it.
+        models = Models({})
+        models.reload(settings.models)
     use_threads_again()  # the supervisor hashes nothing
     metrics.PROCESS_RESTARTS.inc(int(is_restart))
     create_here = partial(create, settings, models=models)
