@@ -53,7 +53,6 @@ def test_lazy_conjugates_and_negatives(dtype: torch.dtype) -> None:
         assert mmhash.key(lazy) == mmhash.key(resolved) == mmhash.key(resolved.numpy())
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit")  # torch's own
 def test_modes_of_torch_do_not_count() -> None:
     values = torch.randn(4, 6)
     expected = mmhash.key(values.t().contiguous())

@@ -2,23 +2,12 @@
 
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
 
 # Inductor looks for these; a bare machine has neither.
 _CAN_BUILD = shutil.which("g++") or shutil.which("clang++")
-
-# Inductor and torch.export warn of torch's own code.
-_OF_TORCH = ("ignore:.*torch.jit:DeprecationWarning", "ignore:.*LeafSpec:FutureWarning")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
-            for warning in _OF_TORCH:
-                item.add_marker(pytest.mark.filterwarnings(warning))
 
 
 @pytest.fixture(autouse=True)
