@@ -49,7 +49,7 @@ setup: $(DEV)
 serve: $(SERVICE)
 	$(BIN)/mmhash serve --host $(HOST) --port $(PORT)
 
-# Use one process per core. The tests of a file share its servers. ARGS="-k name" selects tests.
+# The tests of a file run in one process, because they share its servers. ARGS="-k name" selects tests.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 # All tests in these folders are slow. Collecting them would import openai and playwright in every process.

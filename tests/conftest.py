@@ -8,6 +8,8 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from mmhash.cpu import cpu_count
+
 # No deadline: a busy machine is not a wrong answer. A failure prints the blob that repeats it.
 settings.register_profile(
     "mmhash", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
@@ -18,6 +20,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "mmhash"))
 
 # A shell that starts us in the background ignores SIGINT, and our children would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    # One process more than cores: tests wait for servers and clocks.
+    return cpu_count() + 1
 
 
 @pytest.hookimpl(wrapper=True)
