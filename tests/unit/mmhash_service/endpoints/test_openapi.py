@@ -9,6 +9,7 @@ from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 
 
+@pytest.mark.slow
 def test_no_call_that_the_page_allows_fails_inside() -> None:
     # Here, and its plugin not at all: the import takes seconds of every process that collects tests.
     schemathesis = pytest.importorskip("schemathesis")
