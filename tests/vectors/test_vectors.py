@@ -46,10 +46,10 @@ def test_blake3_is_the_official_blake3(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", DIGESTS["cases"], ids=lambda case: case["why"])
 @pytest.mark.parametrize("algorithm", ["blake3", "xxh3"])
-@pytest.mark.parametrize("threads", [None, 1, 2])
-def test_digest(case: dict[str, Any], algorithm: str, threads: int | None) -> None:
+def test_digest(case: dict[str, Any], algorithm: str) -> None:
     data = PATTERN[: case["nbytes"]]
-    assert mmhash.digest(data, algorithm=algorithm, threads=threads).hex() == case[algorithm]
+    for threads in (None, 1, 2):
+        assert mmhash.digest(data, algorithm=algorithm, threads=threads).hex() == case[algorithm]
     assert Hasher(algorithm).update(data).hexdigest() == case[algorithm]
 
 

@@ -60,15 +60,13 @@ def with_one_nan(x: torch.Tensor) -> torch.Tensor:
     return torch.where(x.isnan(), torch.nan, x)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("dtype", normalizing.OUT_DTYPES)
 @pytest.mark.parametrize("scale", [None, 1 / 255])
 @pytest.mark.parametrize("dim", [1, -1, 3])
-def test_equal_to_the_plain_steps(
-    dim: int, scale: float | None, dtype: torch.dtype, algorithm: str
-) -> None:
+def test_equal_to_the_plain_steps(dim: int, scale: float | None, dtype: torch.dtype) -> None:
     pixels = PIXELS if dim == 1 else PIXELS.permute(0, 2, 3, 1).contiguous()
-    check(pixels, scale, torch.tensor(MEAN), torch.tensor(STD), dtype, dim, algorithm)
+    for algorithm in ALGORITHMS:
+        check(pixels, scale, torch.tensor(MEAN), torch.tensor(STD), dtype, dim, algorithm)
 
 
 @pytest.mark.parametrize("dim", [1, -1])
@@ -164,8 +162,9 @@ def test_unsuitable_arguments_are_refused(
         torch.ops.mmhash.normalize_digest(**(call | change))
 
 
-@pytest.mark.parametrize("dtype", normalizing.OUT_DTYPES)
-@pytest.mark.parametrize("dim", [1, -1])
+@pytest.mark.parametrize(
+    ("dim", "dtype"), [(1, torch.float32), (-1, torch.float16), (1, torch.bfloat16)]
+)
 def test_opcheck(dim: int, dtype: torch.dtype) -> None:
     pixels = PIXELS if dim == 1 else PIXELS.permute(0, 2, 3, 1)
     call = (pixels, 0.1, torch.tensor(MEAN), torch.tensor(STD), dtype, "xxh3", dim)
