@@ -15,7 +15,8 @@ from tests.support.decoders import wait_for_ready
 from tests.support.service import serving
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = "".join((DOCS / f"{name}.md").read_text() for name in ("http", "annotate", "urls"))
+PAGES = ("http", "annotate", "urls", "problems")
+PAGE = "".join((DOCS / f"{name}.md").read_text() for name in PAGES)
 EXAMPLES = re.findall(r"```console\n\$ (.*?)\n```\n\n```json\n(.*?)\n```", PAGE, re.DOTALL)
 FILES, IN_PLACE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 

@@ -55,6 +55,7 @@ ELSEWHERE = {
     "http.md": "tests/docs/test_http.py",
     "live.md": "tests/live",
     "media.md": "tests/docs/test_snippets.py",
+    "problems.md": "tests/docs/test_http.py",
     "settings.md": "tests/unit/mmhash_service/test_settings.py",
     "transport.md": "tests/docs/test_snippets.py",
     "urls.md": "tests/docs/test_http.py",
