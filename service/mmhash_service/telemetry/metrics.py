@@ -55,7 +55,7 @@ ITEMS = Counter("mmhash_items", "Items hashed.", ("kind",), registry=REGISTRY)
 PROBLEMS = Counter("mmhash_problems", "Requests that failed.", ("problem",), registry=REGISTRY)
 CALLS = Gauge(
     "mmhash_calls_in_progress",
-    "Requests with a body that are in progress.",
+    "Requests in progress that have a body or are forwarded to a worker.",
     registry=REGISTRY,
     multiprocess_mode="livesum",
 )
