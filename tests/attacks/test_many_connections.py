@@ -1,14 +1,19 @@
 """So many connections that the process runs out of descriptors and can open nothing else.
 
-A process accepts as many as its descriptors allow, less 128, and closes all others at once.
+A process accepts half as many as its descriptors allow, less 128, and closes all others at once. Each
+request may take a second descriptor.
 """
 
 import socket
+from contextlib import suppress
 
 import httpx
 import pytest
 
+from tests.support.gateway import COMMAND as GATEWAY
+from tests.support.gateway import QUICK, EngineProcess
 from tests.support.service import COMMAND
+from tests.support.service import serving as serving_any
 from tests.support.victim import Victim, serving
 from tests.support.waiting import wait_until
 
@@ -31,11 +36,36 @@ def is_well(server: Victim) -> bool:
 
 @pytest.mark.slow
 def test_connections_beyond_the_limit_are_closed_and_the_others_served() -> None:
-    with serving("prlimit", "--nofile=192:", *COMMAND) as server:
+    with serving("prlimit", "--nofile=192:192", *COMMAND) as server:
         connections = [server.connect() for _ in range(150)]
-        assert all(map(is_refused, connections[64:]))
+        assert all(map(is_refused, connections[32:]))
         connections[0].sendall(b"GET /live HTTP/1.1\r\nHost: test\r\n\r\n")
         assert connections[0].recv(65536).startswith(b"HTTP/1.1 200 ")
         for connection in connections:
             connection.close()
         wait_until(lambda: is_well(server))
+
+
+HANGING = b'{"mode": "hang"}'
+CHAT = b"POST /v1/chat/completions HTTP/1.1\r\nHost: g\r\nContent-Length: %d\r\n\r\n%b"
+
+
+def test_a_gateway_keeps_a_descriptor_for_the_worker_of_each_request(worker: EngineProcess) -> None:
+    """Without one it would take the worker for unreachable, and end the requests of others."""
+    program = ("prlimit", "--nofile=300:300", *GATEWAY)
+    before = hanging(worker)
+    with serving_any("--worker", worker.url, program=program, settings=QUICK) as gateway:
+        connections = [gateway.connect() for _ in range(150)]
+        for connection in connections:
+            with suppress(OSError):  # closed, because there are too many
+                connection.sendall(CHAT % (len(HANGING), HANGING))
+        wait_until(lambda: hanging(worker) - before == 86)
+        assert "cannot connect" not in gateway.log.text
+        for connection in connections:
+            connection.close()
+
+
+def hanging(worker: EngineProcess) -> int:
+    """Return how many requests of this kind the worker has got."""
+    count: int = worker.state()["seen"].count("hang")
+    return count

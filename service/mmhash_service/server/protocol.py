@@ -43,7 +43,7 @@ _ASGI = {"version": "3.0", "spec_version": "2.3"}
 # A request ends two of these intervals after its client has closed the connection.
 _PROBE_S = 0.5
 
-# Descriptors reserved for other uses: files, the memo store, fetches.
+# Descriptors reserved for other uses: files, the memo store, KV events.
 _SPARE_DESCRIPTORS = 128
 
 
@@ -452,8 +452,12 @@ def _has_hung_up(transport: asyncio.Transport) -> bool:
 
 
 def max_connections() -> int:
-    """Return how many connections fit beside the reserved descriptors."""
+    """Return how many connections fit beside the reserved descriptors.
+
+    Each request may take a second descriptor, for a connection to a worker or to the host of a URL.
+    A gateway without descriptors would take its workers for unreachable, and eject them all.
+    """
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
         return sys.maxsize
-    return max(1, descriptors - _SPARE_DESCRIPTORS)
+    return max(1, (descriptors - _SPARE_DESCRIPTORS) // 2)

@@ -22,7 +22,7 @@ RESPONSE = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 
 
 def test_connections_leave_descriptors_to_all_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit, expected in ((1024, 896), (64, 1), (resource.RLIM_INFINITY, sys.maxsize)):
+    for limit, expected in ((1024, 448), (64, 1), (resource.RLIM_INFINITY, sys.maxsize)):
         monkeypatch.setattr(resource, "getrlimit", lambda _, limit=limit: (limit, limit))
         assert protocol.max_connections() == expected
 
