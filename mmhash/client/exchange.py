@@ -85,7 +85,8 @@ def body_of(response: httpx.Response, body: bytes) -> bytes:
     if response.status_code == httpx.codes.OK:
         return body
     problem = _Problem()
-    with suppress(msgspec.DecodeError):  # not from the service: for example a proxy's page
+    # Another server may have answered, for example a proxy with its page.
+    with suppress(msgspec.DecodeError, UnicodeDecodeError):
         problem = msgspec.json.decode(body, type=_Problem)
     detail = problem.detail or f"{response.status_code} {response.reason_phrase}"
     if response.is_redirect:

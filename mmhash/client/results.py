@@ -108,7 +108,7 @@ def parse(body: bytes, kind: type[T]) -> T:
     """Return a response as a struct or dict."""
     try:
         return msgspec.json.decode(body, type=kind)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ServiceError(
             f"the response is not JSON of this service: is this another server? {error}",
             status=200,

@@ -97,10 +97,11 @@ def test_no_call_waits_longer_than_its_timeout(connect: Any) -> None:
     assert caught.value.retry_after == 3600
 
 
+@pytest.mark.parametrize("page", [b"<html>", b'{"detail": "refus\xe9"}'])
 @pytest.mark.parametrize("status", [301, 400, 413, 422, 500])
-def test_a_permanent_refusal_is_not_retried(connect: Any, status: int) -> None:
+def test_a_permanent_refusal_is_not_retried(connect: Any, status: int, page: bytes) -> None:
     with (
-        ScriptedServer((status, {}, b"<html>"), good()) as server,
+        ScriptedServer((status, {}, page), good()) as server,
         connect(server.url) as client,
         pytest.raises(mmhash.ServiceError, match=str(status)) as caught,
     ):
@@ -134,7 +135,10 @@ def test_the_error_has_the_places_of_a_problem(
     assert str(caught.value) == (f"Wrong. ({'; '.join(places)})" if places else "Wrong.")
 
 
-@pytest.mark.parametrize("content", [b"<html>Welcome", b'{"items": [{"kind": "bytes"}]}'])
+@pytest.mark.parametrize(
+    "content",
+    [b"<html>Welcome", b'{"items": [{"kind": "bytes"}]}', b'{"items": [{"name": "\xe9"}]}'],
+)
 def test_a_successful_answer_of_another_kind_of_server_is_an_error(
     connect: Any, content: bytes
 ) -> None:
