@@ -5,6 +5,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -80,13 +81,12 @@ mmhash.key = breakable
 
 
 class EngineScheduling(LoadScopeScheduling):
-    """Runs all tests of an engine in one test process, which then starts the engine once."""
+    """Runs all tests of a release in one test process, which then imports the dependencies once."""
 
     def _split_scope(self, nodeid: str) -> str:
         path, _, test = nodeid.partition("::")
-        _, _, parameters = test.partition("[")
-        names = (one.name for one in (*SETUPS, *PLUGGED))
-        return next((one for one in names if parameters.startswith((f"{one}]", f"{one}-"))), path)
+        release = re.search(r"\[((vllm|sglang)@[\d.]+)", test)
+        return path if release is None else release[1]
 
 
 @pytest.hookimpl(optionalhook=True)  # pytest may run without xdist's plugin

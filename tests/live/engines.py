@@ -1,4 +1,4 @@
-"""Starts engine servers as a user does, on free ports, and collects their KV events."""
+"""Starts engine servers by their own commands, on free ports, and collects their KV events."""
 
 import json
 import os
@@ -16,6 +16,7 @@ import zmq
 
 from mmhash.kvindex import BlocksStored, parse_batch
 from tests.live.environments import Environment
+from tests.live.fork_server import Program
 from tests.support.ports import free_port
 
 Test = TypeVar("Test", bound=Callable[..., None])
@@ -33,8 +34,6 @@ _VARIABLES = {
     # Run the worker in the scheduler's process. Starting takes much less CPU, and the two do not
     # wait for each other in a busy loop.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    # The engine's process would import everything a second time.
-    "VLLM_WORKER_MULTIPROC_METHOD": "fork",
     # By default all servers of a machine bind to the same core. With two servers in busy loops,
     # requests would wait for seconds.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -187,13 +186,9 @@ def running(
     if has_guard and environment.engine == "sglang":
         command[1:3] = [str(Path(__file__).parent / "stand_ins" / "guarded_sglang.py")]
     with log.open("w") as output:
-        process = subprocess.Popen(
-            command,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env=variables_of() | _PROJECT | (variables or {}),
-        )
+        files = {1: output.fileno(), 2: output.fileno()}
+        env = variables_of() | _PROJECT | (variables or {})
+        process = Program(command, env=env, files=files)
     url = f"http://127.0.0.1:{port}"
     try:
         # An engine may close a connection after a 500, so each request gets a new connection.
@@ -249,7 +244,7 @@ def _publisher(ports: tuple[int, int]) -> dict[str, str]:
     return {"publisher": "zmq", "topic": "kv", "endpoint": endpoint, "replay_endpoint": replay}
 
 
-def _wait_until_ready(client: httpx.Client, process: subprocess.Popen[bytes], log: Path) -> None:
+def _wait_until_ready(client: httpx.Client, process: Program, log: Path) -> None:
     until = time.monotonic() + START_S
     while time.monotonic() < until:
         if process.poll() is not None:
@@ -263,7 +258,7 @@ def _wait_until_ready(client: httpx.Client, process: subprocess.Popen[bytes], lo
     raise RuntimeError(f"the engine did not start: {log.read_text()[-4000:]}")
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def _stop(process: "Program | subprocess.Popen[bytes]") -> None:
     """End the engine and its workers, and wait until they are gone."""
     for number in (15, 9):
         try:

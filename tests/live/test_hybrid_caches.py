@@ -6,7 +6,6 @@ MMHASH_CACHE_PROMPTS is the number of prompts for each kind of cache.
 import base64
 import json
 import os
-import subprocess
 from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +14,8 @@ from mmhash.engines import sglang, vllm
 from mmhash.kvindex.events import parse_batch
 from mmhash.kvindex.rank import Rank
 from mmhash.kvindex.table import BlockTable
+from tests.live import fork_server
+from tests.live.engines import variables_of
 from tests.live.environments import Environment
 
 PROMPTS = int(os.environ.get("MMHASH_CACHE_PROMPTS", "120"))
@@ -32,21 +33,16 @@ def _matches(engine: str, release: str) -> dict[str, list[Match]]:
     """Return the matches of random prompts for each kind of cache."""
     environment = Environment(engine, release)
     environment.build_or_skip()
-    done = subprocess.run(
-        [
-            environment.command("python"),
-            *("-W", "ignore", str(Path(__file__).with_name(f"{engine}_caches.py"))),
-            *("1", str(PROMPTS)),
-        ],
-        env={"PATH": os.environ["PATH"], "VLLM_LOGGING_LEVEL": "ERROR"},
-        stdout=subprocess.PIPE,
-        check=True,
-        text=True,
+    program = str(Path(__file__).with_name(f"{engine}_caches.py"))
+    status, output = fork_server.run(
+        [environment.command("python"), program, "1", str(PROMPTS)],
+        env=variables_of() | {"VLLM_LOGGING_LEVEL": "ERROR"},
     )
+    assert status == 0
     ranks: dict[str, tuple[BlockTable, Rank]] = {}
     matches: dict[str, list[Match]] = defaultdict(list)
     cache = ""
-    for line in map(json.loads, done.stdout.splitlines()):
+    for line in map(json.loads, output.splitlines()):
         if "batch" in line:
             ranks[cache][1].apply(parse_batch(base64.b64decode(line["batch"])), is_live=False)
             continue

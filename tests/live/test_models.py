@@ -4,7 +4,7 @@ import base64
 import io
 import json
 import secrets
-import subprocess
+import socket
 import wave
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +22,7 @@ from mmhash_service.http.app import create_app
 from mmhash_service.settings import Settings
 from tests.live.engines import variables_of
 from tests.live.environments import Environment
+from tests.live.fork_server import Program
 from tests.support import in_process
 from tests.support.forked_helpers import forked_helpers
 from tests.support.images import data_url, encode, frames_url, image_part
@@ -115,23 +116,17 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Ran]]:
     environment = Environment("vllm", ENGINE.partition("@")[2])
     environment.build_or_skip()
     folder = tmp_path_factory.mktemp("models")
-    command = [environment.command("python"), "-W", "ignore", "-m", "tests.live.vllm_models"]
+    command = [environment.command("python"), "-m", "tests.live.vllm_models", str(folder), *TYPES]
     with ExitStack() as stack:
         stack.enter_context(forked_helpers())
-        log = stack.enter_context((folder / "log").open("w"))
-        process = subprocess.Popen(
-            [*command, str(folder), *TYPES],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            cwd=ROOT,
-            env=variables_of() | {"PYTHONPATH": str(ROOT), "VLLM_LOGGING_LEVEL": "ERROR"},
-            text=True,
-        )
-        stack.enter_context(process)
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stdout.readline(), (folder / "log").read_text()[-2000:]
+        mine, its = socket.socketpair()
+        with its, (folder / "log").open("w") as log:
+            env = variables_of() | {"PYTHONPATH": str(ROOT), "VLLM_LOGGING_LEVEL": "ERROR"}
+            files = {0: its.fileno(), 1: its.fileno(), 2: log.fileno()}
+            Program(command, env=env, files=files)
+        engine = stack.enter_context(mine.makefile("rw"))
+        mine.close()
+        assert engine.readline(), (folder / "log").read_text()[-2000:]
 
         def plan(kind: str) -> tuple[Planner, list[dict[str, Any]]]:
             """Start a service with the type's model, whose processor takes seconds to load."""
@@ -146,9 +141,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Ran]]:
         ran = {}
         for kind, planning in planned.items():
             planner, requests = planning.result()
-            process.stdin.write(json.dumps(requests) + "\n")
-            process.stdin.flush()
-            ran[kind] = Ran(planner, requests, json.loads(process.stdout.readline()))
+            engine.write(json.dumps(requests) + "\n")
+            engine.flush()
+            ran[kind] = Ran(planner, requests, json.loads(engine.readline()))
         yield ran
 
 

@@ -3,7 +3,6 @@
 import base64
 import io
 import secrets
-import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +17,7 @@ from PIL import Image
 import mmhash
 from mmhash.prompts import Model
 from mmhash.verify import verify_engine
-from tests.live import prompts
+from tests.live import fork_server, prompts
 from tests.live.conftest import TENANTS
 from tests.live.engines import Engine, variables_of
 from tests.live.environments import Environment
@@ -303,26 +302,23 @@ def test_requests_are_answered_whatever_the_plugin_does(plugged: Engine, mode: P
 
 
 def test_sglang_ends_if_the_guard_would_have_no_effect(plugin_site: Path) -> None:
-    done = _load_plugins(plugin_site, MMHASH_PLUGIN="guard", SGLANG_RUST_SERVER="1")
-    assert done.returncode != 0
-    assert "MMHASH_PLUGIN=guard has no effect under SGLANG_RUST_SERVER" in done.stdout
+    status, output = _load_plugins(plugin_site, MMHASH_PLUGIN="guard", SGLANG_RUST_SERVER="1")
+    assert status != 0
+    assert "MMHASH_PLUGIN=guard has no effect under SGLANG_RUST_SERVER" in output
 
 
 def test_sglang_loads_no_plugin_that_the_operator_does_not_name(plugin_site: Path) -> None:
-    done = _load_plugins(plugin_site, MMHASH_PLUGIN="keys", SGLANG_PLUGINS="other")
-    assert done.returncode == 0
-    assert "mmhash is on" not in done.stdout
+    status, output = _load_plugins(plugin_site, MMHASH_PLUGIN="keys", SGLANG_PLUGINS="other")
+    assert status == 0
+    assert "mmhash is on" not in output
 
 
-def _load_plugins(site: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+def _load_plugins(site: Path, **settings: str) -> tuple[int, str]:
     """Load the plugins of SGLang as a server does when it starts."""
     environment = Environment("sglang", "0.5.23")
     environment.build_or_skip()
-    return subprocess.run(
+    return fork_server.run(
         [environment.command("python"), "-c", "import sglang.srt.plugins as p; p.load_plugins()"],
         env=variables_of() | {"PYTHONPATH": str(site)} | settings,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-        text=True,
+        captured=(1, 2),
     )

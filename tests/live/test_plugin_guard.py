@@ -1,11 +1,11 @@
 """The attacks of test_guard.py on engines that the plugin guards."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.live import fork_server
 from tests.live.engines import Engine, variables_of
 from tests.live.environments import Environment
 from tests.live.test_guard import (  # noqa: F401  (pytest collects them here, too)
@@ -62,14 +62,11 @@ def _cached_when_embedded(environment: Environment, site: Path, features: str) -
     """Run an engine embedded in Python. Return the cached tokens that its program prints."""
     environment.build_or_skip()
     program = Path(__file__).parent / "stand_ins" / f"embedded_{environment.engine}.py"
-    done = subprocess.run(
+    _, output = fork_server.run(
         [environment.command("python"), str(program), str(environment.model("qwen2_vl"))],
         env=variables_of() | {"PYTHONPATH": str(site), "MMHASH_PLUGIN": features},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-        text=True,
+        captured=(1, 2),
     )
-    found = re.findall(r"^(cached|forged|key|own): (\d+)$", done.stdout, re.MULTILINE)
-    assert found, done.stdout[-2000:]
+    found = re.findall(r"^(cached|forged|key|own): (\d+)$", output, re.MULTILINE)
+    assert found, output[-2000:]
     return {name: int(tokens) for name, tokens in found}

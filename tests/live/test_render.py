@@ -8,7 +8,7 @@ import io
 import os
 import random
 import re
-import subprocess
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +20,7 @@ from PIL import Image
 
 from tests.live.engines import LIMITS, variables_of
 from tests.live.environments import Environment
+from tests.live.fork_server import Program
 from tests.support.ports import free_port
 from tests.support.service import Service, serving
 
@@ -254,13 +255,14 @@ def renderer(
         *(["--trust-request-mm-kwargs"] if environment.release == RELEASES[0] else []),
     ]
     with log.open("w") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, env=variables_of())
+        files = {1: output.fileno(), 2: output.fileno()}
+        process = Program(command, env=variables_of(), files=files)
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as client:
             wait_until_healthy(client, process, log)
             yield client
     finally:
-        process.kill()  # 0.28 ignores SIGTERM
+        os.killpg(process.pid, signal.SIGKILL)  # 0.28 ignores SIGTERM
         process.wait(30)
 
 
@@ -275,7 +277,7 @@ def ours(environment: Environment) -> Iterator[Service]:
         yield service
 
 
-def wait_until_healthy(client: httpx.Client, process: "subprocess.Popen[bytes]", log: Path) -> None:
+def wait_until_healthy(client: httpx.Client, process: Program, log: Path) -> None:
     until = time.monotonic() + 900
     while process.poll() is None and time.monotonic() < until:
         try:

@@ -7,6 +7,7 @@ which is forked after vLLM is imported.
 """
 
 import base64
+import gc
 import json
 import os
 import socket
@@ -49,6 +50,9 @@ _SMALL = {
     "output_dim": 128,
     "insert_layer_id": 0,
 }
+
+# All CPUs are fast with float32, but vLLM's linear attention and MLA do not take it there.
+_NEED_BFLOAT16 = {"kimi_k25", "minicpmv4_7", "qwen3_5", "qwen3_5_moe"}
 
 _TEMPLATE = (
     "{% for message in messages %}{% for part in message['content'] %}"
@@ -108,11 +112,12 @@ def _run(folder: Path, requests: list[dict[str, Any]]) -> dict[str, Any]:
     events = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": f"tcp://*:{port}"}
     llm = LLM(
         str(folder),
-        dtype="bfloat16",
+        dtype="bfloat16" if folder.name in _NEED_BFLOAT16 else "float32",
         load_format="dummy",
         enforce_eager=True,
         max_model_len=8192,
         block_size=32,
+        num_gpu_blocks_override=1024,  # by default, each engine fills 1 GiB with zeros
         skip_mm_profiling=True,
         limit_mm_per_prompt={"image": 4, "audio": 4, "video": 1},
         kv_events_config=events,
@@ -148,12 +153,15 @@ def main() -> None:
     root, *kinds = sys.argv[1:]
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    import vllm.entrypoints.llm  # noqa: F401  (before the forks)
+    # Import before the forks what each engine would import.
+    import vllm.entrypoints.llm
+    import vllm.v1.worker.cpu_worker  # noqa: F401
     from vllm.model_executor.models import registry
 
     registry._run_in_subprocess = lambda function: function()  # a process per type is slow
     for kind in kinds:
         _write(kind, Path(root) / kind)
+    gc.freeze()
     print("written", file=output, flush=True)
     for kind in kinds:
         _forked(Path(root) / kind, json.loads(sys.stdin.readline()), output)
