@@ -142,7 +142,7 @@ class AsyncHasher:
                 await asyncio.shield(job.future)  # other calls may wait for the same job
         except BaseException as error:
             self._withdraw(jobs)
-            if isinstance(error, asyncio.CancelledError):
+            if isinstance(error, (Exception, asyncio.CancelledError)):
                 await self._wait_until_read(jobs)
             raise
         return [

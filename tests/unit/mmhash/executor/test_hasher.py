@@ -262,6 +262,26 @@ def test_close_lets_readers_end_and_fails_those_that_wait(gate: Gate) -> None:
     run(main())
 
 
+def test_a_call_cut_short_by_close_comes_back_when_its_reader_has_stopped(gate: Gate) -> None:
+    pixels = noise(MIB)
+    items = [pixels[start:] for start in range(1000)]  # to start them takes several turns
+
+    async def main() -> None:
+        one = AsyncHasher(threads=1)
+        call = asyncio.create_task(one.keys(items))
+        closing = asyncio.create_task(one.close())
+        await until(lambda: one._closed and gate.now == 1)
+        await asyncio.sleep(0.01)
+        came_back = call.done()
+        gate.opened.set()
+        with pytest.raises(ClosedError):
+            await call
+        await closing
+        assert not came_back
+
+    run(main())
+
+
 def test_one_hasher_for_one_loop() -> None:
     one = AsyncHasher()
     run(one.key(b"x"))
