@@ -43,8 +43,16 @@ _TYPES = frozenset("object array string number integer boolean null".split())  #
 # BASE:ADAPTER. A model's name has a colon only in an object store's URI.
 _ADAPTER = re.compile(r":(?!//)")
 
-# The members that SGLang keeps in messages that are not the user's.
-_MEMBERS = ("tool_call_id", "name", "phase", "reasoning_content", "tool_calls", "prefix")
+# The members that SGLang keeps in messages that are not the user's, in its order.
+_MEMBERS = (
+    "tool_call_id",
+    "name",
+    "phase",
+    "reasoning_content",
+    "tool_calls",
+    "tools",
+    "prefix",
+)
 
 
 def prompt_ids(family: Family, request: EngineRequest, options: PlanOptions) -> list[list[int]]:

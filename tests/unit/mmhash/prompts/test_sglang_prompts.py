@@ -221,6 +221,15 @@ def test_a_message_has_only_the_members_that_the_engine_knows(model: Model) -> N
     )
 
 
+def test_an_empty_list_of_tools_stays_in_its_message(model: Model) -> None:
+    """SGLang drops only the members of a message that are null."""
+    message = {"role": "system", "content": "hi", "tools": []}
+    shown = "{% for m in messages %}{{ m | dictsort }}{% endfor %}"
+    text = str(sorted(message.items()))
+    ids = model.files.encoder.encode(text, add_special_tokens=False)
+    assert ids_of(model, message, template=shown) == ids
+
+
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
