@@ -89,10 +89,17 @@ def _key_state(tenant: bytes | None) -> blake3:
     return _KEY_STATE if tenant is None else blake3(key=tenant_key(tenant))
 
 
-def tenant_key(tenant: bytes) -> bytes:
-    """Derive the key that hashes a tenant's frames."""
+def check_tenant(tenant: bytes | None) -> None:
+    """Raise unless the argument is None or the secret bytes of a tenant."""
+    if tenant is None:
+        return
     if not isinstance(tenant, bytes):
         raise InputTypeError(f"tenant must be bytes or None, not {type(tenant).__name__}")
     if len(tenant) != TENANT_SIZE:
         raise InputValueError(f"tenant must be {TENANT_SIZE} secret bytes, not {len(tenant)}")
+
+
+def tenant_key(tenant: bytes) -> bytes:
+    """Derive the key that hashes a tenant's frames."""
+    check_tenant(tenant)
     return blake3(tenant, derive_key_context=TENANT_CONTEXT).digest()

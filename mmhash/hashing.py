@@ -16,7 +16,7 @@ from mmhash.algorithms import Algorithm, check_algorithm
 from mmhash.cpu import hash_bytes
 from mmhash.digest import Digest, blank_digests, fill_digests, unchecked_digest
 from mmhash.errors import InputError, InputTypeError
-from mmhash.framing import frame, preimage_template
+from mmhash.framing import check_tenant, frame, preimage_template
 from mmhash.leaves import MAX_DEPTH, Group, Leaves, Options, Plan, hash_view
 from mmhash.split import LISTS, Bundle
 from mmhash.torch_tensor import DeviceBytes, is_tensor
@@ -75,6 +75,7 @@ def key(
     False
     """
     chosen = check_algorithm(algorithm)
+    check_tenant(tenant)
     if not isinstance(item, LISTS):
         view = read_view(item)
         return unchecked_digest("blake3", hash_view(view, chosen, tenant, threads))

@@ -14,7 +14,13 @@ from mmhash import cuda
 from mmhash.algorithms import ALGORITHM_SPECS, Algorithm
 from mmhash.cpu import hash_raw
 from mmhash.errors import DeviceError, InputValueError
-from mmhash.framing import frame_raw, frame_template, preimage_template, tenant_key
+from mmhash.framing import (
+    check_tenant,
+    frame_raw,
+    frame_template,
+    preimage_template,
+    tenant_key,
+)
 from mmhash.split import LISTS
 from mmhash.torch_tensor import HOST, DeviceBytes, copy_bytes, locate_list
 from mmhash.view import Members, read_view
@@ -128,9 +134,8 @@ class Leaves:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        if options.tenant is not None:
-            # Check the tenant before any item is read: the error must not blame an item.
-            tenant_key(options.tenant)
+        # Check the tenant before any item is read: the error must not blame an item.
+        check_tenant(options.tenant)
         self._hash: Callable[[FlatBuffer], bytes] = (
             ALGORITHM_SPECS[options.algorithm].hash_short
             if options.threads is None

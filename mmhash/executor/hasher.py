@@ -13,7 +13,7 @@ from mmhash.digest import Algorithm, Digest, check_algorithm
 from mmhash.errors import ClosedError, InputTypeError, MMHashError
 from mmhash.executor.items import ItemCost, cost_of, identity_of
 from mmhash.executor.jobs import Job, JobOptions, Outcome, read_items, stream_of
-from mmhash.framing import tenant_key
+from mmhash.framing import check_tenant
 from mmhash.split import LISTS
 
 # The loop itself hashes host items up to this size: handing them to a thread would block the loop
@@ -124,8 +124,7 @@ class AsyncHasher:
 
         Small items are hashed here. Larger items become jobs, which calls for the same item share.
         """
-        if options.tenant is not None:
-            tenant_key(options.tenant)  # raises for the call, not for each item
+        check_tenant(options.tenant)  # raises for the call, not for each item
         loop = self._check_loop()
         outcomes: list[Outcome | tuple[Job, int]] = []
         jobs: dict[Job, None] = {}  # jobs that this call waits for

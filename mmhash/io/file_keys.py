@@ -6,7 +6,7 @@ from typing import Literal
 
 from mmhash.arguments import check_choice
 from mmhash.digest import Algorithm, Digest, check_algorithm
-from mmhash.framing import frame
+from mmhash.framing import check_tenant, frame
 from mmhash.hashing import digest
 from mmhash.io.files import hash_file
 from mmhash.io.images import read_image_file
@@ -52,6 +52,7 @@ def key_file(
     True
     """
     check_choice("of", of, "bytes", "pixels")
+    check_tenant(tenant)
     if of == "pixels":
         with Path(path).open("rb") as file:
             image = read_image_file(file)

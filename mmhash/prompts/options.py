@@ -6,7 +6,7 @@ from typing import Literal, Unpack, cast
 from mmhash.arguments import check_choice, check_int, check_optional_text
 from mmhash.engines.engine import BlockOptions, Server
 from mmhash.errors import InputTypeError
-from mmhash.framing import tenant_key
+from mmhash.framing import check_tenant
 from mmhash.prompts.items import Media
 
 
@@ -72,8 +72,7 @@ def complete(**given: Unpack[PlanOptions]) -> PlanOptions:
         check_int("block_size", options["block_size"], 1)
     for name in ("lora_path", "model_id", "chat_template"):
         check_optional_text(name, options[name])
-    if options["tenant"] is not None:
-        tenant_key(options["tenant"])  # raises if it is malformed
+    check_tenant(options["tenant"])
     media = options["media"]
     if not (media is None or isinstance(media, Mapping)):
         raise InputTypeError(f"media must be a dict from URLs to Media, not {type(media).__name__}")

@@ -1,5 +1,6 @@
 import asyncio
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,18 @@ def test_nesting_is_bounded() -> None:
 def test_an_invalid_tenant_is_not_the_fault_of_an_item() -> None:
     with pytest.raises(InputValueError, match=r"^tenant must be 32 secret bytes"):
         mmhash.keys([b"item", np.zeros(3)], tenant=b"short")
+
+
+@pytest.mark.parametrize("tenant", [bytearray(32), [1], "x" * 32])
+def test_a_tenant_that_is_not_bytes_is_refused_by_type(tenant: Any, tmp_path: Path) -> None:
+    (path := tmp_path / "file").touch()
+    refused = f"^tenant must be bytes or None, not {type(tenant).__name__}$"
+    with pytest.raises(InputTypeError, match=refused):
+        mmhash.key(b"item", tenant=tenant)
+    with pytest.raises(InputTypeError, match=refused):
+        mmhash.keys([b"item"], tenant=tenant)
+    with pytest.raises(InputTypeError, match=refused):
+        mmhash.key_file(path, tenant=tenant)
 
 
 NOISE = torch.randint(-(2**31), 2**31 - 1, (1 << 19,), dtype=torch.int32)
