@@ -68,6 +68,8 @@ def check_media(media: Any, modality: Modality) -> None:
     if not isinstance(media, Media):
         raise InputTypeError(f"media must hold Media, not {type(media).__name__}")
     size = media.size
+    if not isinstance(size, MediaSize):
+        raise InputTypeError(f"a size must be a MediaSize, not {type(size).__name__}")
     least_side = 0 if modality == "audio" else 1
     check_int("exif_orientation", media.exif_orientation, 1, 8)
     check_int("width", size.width, least_side)

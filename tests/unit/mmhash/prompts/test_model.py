@@ -324,6 +324,7 @@ KEY = mmhash.key(b"a")
     [
         ((64, 64), InputTypeError, "media must hold Media, not tuple"),
         (Media(MediaSize("64", 64), KEY), InputTypeError, "width must be an int, not str"),
+        (Media((64, 64), KEY), InputTypeError, "a size must be a MediaSize, not tuple"),
         (Media(MediaSize(), KEY), InputValueError, "width must be at least 1, not 0"),
         (
             Media(MediaSize(64, 64), KEY, 9),
