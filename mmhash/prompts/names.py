@@ -62,11 +62,17 @@ class FileNaming(NamedTuple):
         )
 
 
+def wants_engine_names(request: EngineRequest, options: PlanOptions) -> bool:
+    """Return True if vLLM is to name images itself. Tenants' images need names of their own."""
+    is_vllm = request.engine.name == "vllm"
+    return is_vllm and options["hashes"] == "engine" and options["tenant"] is None
+
+
 def file_naming(request: EngineRequest, options: PlanOptions) -> FileNaming | None:
     """Return how vLLM names images itself, or None if its names are unwanted or not computable."""
-    if options["hashes"] != "engine" or options["tenant"] or options["of"] == "pixels":
+    if not wants_engine_names(request, options):
         return None
-    if request.engine.name != "vllm" or options["model_id"] is None:
+    if options["of"] == "pixels" or options["model_id"] is None:
         return None
     if not (request.places and vllm.hashes_files(request.release)):
         return None

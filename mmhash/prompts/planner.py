@@ -23,6 +23,7 @@ from mmhash.prompts.names import (
     name_by_engine,
     name_by_file,
     name_by_key,
+    wants_engine_names,
 )
 from mmhash.prompts.options import PlanOptions
 from mmhash.prompts.plan import Plan, PlannedItem, join_plans
@@ -189,7 +190,7 @@ class Planner:
             return name_by_file(request, options, media), is_whole
         if not media:
             return [], True
-        if options["hashes"] == "engine" and (own := name_by_engine(request, media)):
+        if wants_engine_names(request, options) and (own := name_by_engine(request, media)):
             return own, True
         names = name_by_key(self.family, request, options, media)
         return names, self._fill(names)

@@ -113,6 +113,23 @@ def test_media_behind_urls_come_from_the_caller(model: Model) -> None:
         model.plan(_chat("https://example.com/b.png"), ENGINE, media=known)
 
 
+@pytest.mark.parametrize(
+    ("engine", "options"),
+    [("sglang@0.5.23", {}), (ENGINE, {"tenant": bytes(32)})],
+)
+def test_vllm_s_name_of_an_image_is_only_for_vllm_without_tenants(
+    model: Model, engine: str, options: dict[str, Any]
+) -> None:
+    """SGLang names no image so, and a tenant's images must not share vLLM's name."""
+    url = "https://example.com/a.png"
+    media = Media(MediaSize(width=280, height=140), mmhash.key(b"a"))
+    known = {url: media._replace(engine_name="ab" * 32)}
+    plan = model.plan(_chat(url), engine, media=known, hashes="engine", **options)
+    keyed = model.plan(_chat(url), engine, media={url: media}, **options)
+    assert plan.spans == keyed.spans
+    assert plan.request == keyed.request
+
+
 def _film(frames: int, **options: Any) -> dict[str, Any]:
     url = frames_url(_png(280, 140 + 7 * (number == 0)) for number in range(frames))
     part = {"type": "video_url", "video_url": {"url": url}}
