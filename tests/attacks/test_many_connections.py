@@ -1,7 +1,7 @@
 """So many connections that the process runs out of descriptors and can open nothing else.
 
-A process accepts half as many as its descriptors allow, less 128, and closes all others at once. Each
-request may take a second descriptor.
+A process accepts half as many as its hard limit on descriptors allows, less 128, and closes all
+others at once. Each request may take a second descriptor.
 """
 
 import socket
@@ -44,6 +44,15 @@ def test_connections_beyond_the_limit_are_closed_and_the_others_served() -> None
         for connection in connections:
             connection.close()
         wait_until(lambda: is_well(server))
+
+
+def test_the_hard_limit_counts() -> None:
+    with serving("prlimit", "--nofile=192:1024", *COMMAND) as server:
+        connections = [server.connect() for _ in range(40)]
+        connections[-1].sendall(b"GET /live HTTP/1.1\r\nHost: test\r\n\r\n")
+        assert connections[-1].recv(65536).startswith(b"HTTP/1.1 200 ")
+        for connection in connections:
+            connection.close()
 
 
 HANGING = b'{"mode": "hang"}'

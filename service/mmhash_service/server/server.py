@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -62,6 +63,7 @@ def serve(settings: Settings, create: Create = create_app, *, binds: bool = Fals
     # Hold signals back until the server has its handlers.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     check_values(settings)
+    _use_all_descriptors()
     # Load the models here, so that an unreadable one fails the start and not each process.
     models = Models(settings.models)
     own = reserving if binds else listening
@@ -76,6 +78,13 @@ def serve(settings: Settings, create: Create = create_app, *, binds: bool = Fals
         else:
             _run_supervisor(settings, create, models, listeners)
     logger.info("stopped")
+
+
+def _use_all_descriptors() -> None:
+    """Raise the soft limit on descriptors, often 1024, to the hard limit."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # macOS allows less than its hard limit
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _handle_signals(handler: Callable[[int, FrameType | None], None]) -> None:
