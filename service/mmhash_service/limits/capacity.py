@@ -60,7 +60,13 @@ class Admission:
         return Admission(self._limits, self._whole or self)
 
     def hold(self, nbytes: int) -> None:
-        """Reserve `nbytes` more, or raise the problem `busy`."""
+        """Reserve `nbytes` more, or raise the problem `busy`.
+
+        A request for which there will never be room gets `body-too-large`: do not try it again.
+        """
+        if self.held + nbytes > self._limits.max_held:
+            reason = f"the request takes more than the {self._limits.max_held} bytes of"
+            raise Problem("body-too-large", reason=f"{reason} the setting max_held_bytes")
         if self._limits.held + nbytes > self._limits.max_held:
             raise Problem("busy")
         self._limits.held += nbytes
