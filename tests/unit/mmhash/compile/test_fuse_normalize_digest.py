@@ -242,24 +242,16 @@ def test_a_near_miss_is_left_alone(pixels: Tensor, model: Model) -> None:
     assert run(model, pixels, mean.clone(), std.clone()) == 0
 
 
-WRITES: dict[str, Callable[[Tensor, Tensor], object]] = {
-    "mean": lambda m, s: m.add_(1),
-    "by out": lambda m, s: torch.add(s, 1, out=s),
-    "by a norm": lambda m, s: torch.batch_norm(
-        torch.ones(2, 3), None, None, m.view(-1), s.view(-1), True, 0.1, 1e-5, False
-    ),
-    "by foreach": lambda m, s: torch._foreach_mul_([m, s], 2.0),
-    "through data": lambda m, s: m.data.add_(1),
-}
-
-
-@pytest.mark.parametrize("change", WRITES.values(), ids=WRITES)
-def test_a_write_between_the_steps_counts(
-    pixels: Tensor, change: Callable[[Tensor, Tensor], object], then: str
-) -> None:
+def test_writes_between_the_steps_count(pixels: Tensor, then: str) -> None:
     def model(p: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
         centred = p.float() - m
-        change(m, s)
+        m.add_(1)
+        torch.add(s, 1, out=s)
+        torch.batch_norm(
+            torch.ones(2, 3), None, None, m.view(-1), s.view(-1), True, 0.1, 1e-5, False
+        )
+        torch._foreach_mul_([m, s], 2.0)
+        m.data.add_(1)
         p.add_(1)
         made = centred / s
         return made, ops.digest(made, dim=0), p + m + s
