@@ -1,6 +1,7 @@
-"""Hypothesis's profile, the garbage collector, and the tests that need a GPU."""
+"""Hypothesis's profile, what a test costs pytest, and the tests that need a GPU."""
 
 import gc
+import logging
 import os
 import signal
 from collections.abc import Generator
@@ -40,6 +41,13 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.enable()
         gc.freeze()
+
+
+def pytest_collection_finish() -> None:
+    # pytest adds handlers to each logger that does not propagate, six times a test. torch has 42.
+    for logger in logging.root.manager.loggerDict.values():
+        if isinstance(logger, logging.Logger):
+            logger.propagate = True
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
