@@ -15,6 +15,14 @@ from mmhash_service.settings import Settings
 _MODULE = b"mmhash_service.decoder.process"
 
 
+class LateDecoders(DecoderPool):
+    """Decoders that start before the first image or readiness probe: most tests need none."""
+
+    def open(self) -> None:
+        """Let the pool call its own method when it needs the processes."""
+        self.open = super().open  # type: ignore[method-assign]
+
+
 def run_with_pool(
     function: Callable[[DecoderPool], Coroutine[Any, Any, Any]], **settings: Any
 ) -> Any:

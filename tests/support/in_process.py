@@ -14,6 +14,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from mmhash_service.server.protocol import BoundedProtocol
+from tests.support.decoders import LateDecoders
 from tests.support.service import read_all
 
 
@@ -37,20 +38,10 @@ class Server(NamedTuple):
 
 
 def start_decoders_late(app: FastAPI) -> None:
-    """Start an application's decoders only before the first image or readiness probe.
-
-    Most tests need no decoder.
-    """
+    """Start an application's decoders only before the first image or readiness probe."""
     resources = getattr(app.state, "resources", None)
-
-    if resources is None:  # a test's own small application
-        return
-    pool = resources.decoders
-
-    def skip() -> None:
-        del pool.open  # the pool calls its own method before the first job
-
-    pool.open = skip
+    if resources is not None:  # a test's own small application has none
+        resources.decoders.__class__ = LateDecoders
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Runs a module as `python -m` does, but in a fork of a process that has imported the servers.
 
-The imports of a server take more than a second of CPU, and the tests start hundreds of servers.
+The imports of a server take more than a second of CPU, and its decoders half a second. The tests
+start hundreds of servers. Decoders start before the first image or readiness probe.
 """
 
 import multiprocessing
@@ -23,6 +24,7 @@ _SERVERS = (
     "mmhash_service.http.gateway",
     "mmhash_service.server.server",
     "mmhash_service.picker.app",
+    "tests.support.decoders",
     "uvloop",
 )
 
@@ -104,6 +106,9 @@ def _run(
     os.environ.update(env)
     sys.argv = [module, *arguments]
     from mmhash.states import use_threads_again
+    from mmhash_service import resources
+    from tests.support.decoders import LateDecoders
 
+    resources.DecoderPool = LateDecoders  # type: ignore[attr-defined, misc]
     use_threads_again()  # no process has used any so far
     runpy.run_module(module, run_name="__main__", alter_sys=True)
