@@ -17,6 +17,9 @@ from tests.support.service import serving as serving_any
 from tests.support.victim import Victim, serving
 from tests.support.waiting import wait_until
 
+# prlimit starts new interpreters.
+pytestmark = pytest.mark.slow
+
 
 def is_refused(connection: socket.socket) -> bool:
     """Return True when the server has closed a connection without a response."""
@@ -34,7 +37,6 @@ def is_well(server: Victim) -> bool:
     return True
 
 
-@pytest.mark.slow
 def test_connections_beyond_the_limit_are_closed_and_the_others_served() -> None:
     with serving("prlimit", "--nofile=192:192", *COMMAND) as server:
         connections = [server.connect() for _ in range(150)]

@@ -64,6 +64,7 @@ def ask_until_answered(server: Any) -> None:
     )
 
 
+@pytest.mark.slow
 def test_long_answers_are_held_within_a_limit() -> None:
     """Clients that read slowly must not keep responses until the memory is used up."""
     with serving(max_held_bytes=30 << 20) as server, ExitStack() as readers:
