@@ -18,7 +18,8 @@ INSTALL = $(UV) pip install --quiet --python $(BIN)/python
 # Install torch with pip: its configuration may name a CPU build, which uv would miss.
 INSTALL_TORCH = $(BIN)/python -m pip install --quiet --no-compile torch
 else
-CREATE_VENV = $(PYTHON) -m venv .venv
+# Python 3.11 brings a pip that takes three times as long to find the packages.
+CREATE_VENV = $(PYTHON) -m venv --upgrade-deps .venv
 INSTALL = $(BIN)/python -m pip install --quiet --no-compile
 endif
 
