@@ -242,22 +242,42 @@ def test_a_near_miss_is_left_alone(pixels: Tensor, model: Model) -> None:
     assert run(model, pixels, mean.clone(), std.clone()) == 0
 
 
-def test_writes_between_the_steps_count(pixels: Tensor, then: str) -> None:
+Write = Callable[[Tensor, Tensor], object]
+
+WRITES: dict[str, Write] = {
+    "mean": lambda m, s: m.add_(1),
+    "by out": lambda m, s: torch.add(s, 1, out=s),
+    "by a norm": lambda m, s: torch.batch_norm(
+        torch.ones(2, 3), None, None, m.view(-1), s.view(-1), True, 0.1, 1e-5, False
+    ),
+    "by foreach": lambda m, s: torch._foreach_mul_([m, s], 2.0),
+    "through data": lambda m, s: m.data.add_(1),
+}
+
+
+def fused_around(write: Write, pixels: Tensor, then: str = "eager") -> int:
     def model(p: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
         centred = p.float() - m
-        m.add_(1)
-        torch.add(s, 1, out=s)
-        torch.batch_norm(
-            torch.ones(2, 3), None, None, m.view(-1), s.view(-1), True, 0.1, 1e-5, False
-        )
-        torch._foreach_mul_([m, s], 2.0)
-        m.data.add_(1)
+        write(m, s)
         p.add_(1)
         made = centred / s
         return made, ops.digest(made, dim=0), p + m + s
 
     _, mean, std = per_channel(pixels, last=False)
-    assert run(model, pixels.clone(), mean.clone(), std.clone(), then=then) == 1
+    return run(model, pixels.clone(), mean.clone(), std.clone(), then=then)
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_a_write_between_the_steps_counts(pixels: Tensor, write: Write) -> None:
+    assert fused_around(write, pixels) == 1
+
+
+def test_either_compiler_sees_the_writes(pixels: Tensor, then: str) -> None:
+    def write(m: Tensor, s: Tensor) -> None:
+        for one in WRITES.values():
+            one(m, s)
+
+    assert fused_around(write, pixels, then) == 1
 
 
 def test_a_mean_may_be_trained(pixels: Tensor) -> None:
